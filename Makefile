@@ -1,0 +1,43 @@
+# The front door. `make run` and `make test` set a bare Debian machine up by themselves.
+WERROR ?= OFF
+JOBS ?= $(shell nproc)
+
+.PHONY: run build test peer-test bench format clean setup help
+
+help:
+	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
+	@echo 'make build      build the program at build/lockstep'
+	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
+	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
+	@echo 'make bench      measure speed'
+	@echo 'make format     clang-format on all our code'
+	@echo 'make clean      remove what was built'
+
+setup:
+	@scripts/setup
+
+build: setup
+	cmake --preset release -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset release -j $(JOBS)
+
+run: build
+	scripts/first_run
+
+test: build
+	scripts/check_format
+	ctest --preset release -j $(JOBS)
+	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset asan -j $(JOBS)
+	ctest --preset asan -j $(JOBS)
+
+peer-test: build
+	tests/peer/run
+
+bench: build
+	bench/run
+
+format:
+	git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format -i
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,48 @@
+#include "base/mapped_file.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace lockstep {
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return lockstep::error("{}: cannot open: {}", path, std::strerror(errno));
+  struct stat info {};
+  const int stat_error = ::fstat(fd, &info) != 0 ? errno : 0;
+  if (stat_error != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return lockstep::error("{}: cannot read: {}", path,
+                           stat_error != 0 ? std::strerror(stat_error) : "not a regular file");
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  void* data = nullptr;
+  if (size > 0) data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  const int map_error = errno;
+  ::close(fd);
+  if (data == MAP_FAILED)
+    return lockstep::error("{}: cannot map {} bytes: {}", path, size, std::strerror(map_error));
+  return MappedFile(path, static_cast<const std::byte*>(data), size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept {
+  *this = std::move(other);
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include "base/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+
+namespace lockstep {
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body,
+                  int threads) {
+  if (count <= 0) return;
+  const int64_t most = (count + grain - 1) / grain;
+  const int64_t workers = std::min<int64_t>(threads, most);
+  if (workers <= 1) {
+    body(0, count);
+    return;
+  }
+  // A few ranges a worker, taken in turn, so that a slow core does not hold the others up.
+  const int64_t range = std::max(grain, (count + workers * 4 - 1) / (workers * 4));
+  std::atomic<int64_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+  const auto work = [&] {
+    try {
+      for (int64_t begin; (begin = next.fetch_add(range)) < count;)
+        body(begin, std::min(begin + range, count));
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (int64_t i = 1; i < workers; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "base/progress.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+int terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress(std::string label, int64_t total, std::string unit)
+    : label_(std::move(label)),
+      unit_(std::move(unit)),
+      total_(std::max<int64_t>(total, 1)),
+      visible_(isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()),
+      last_draw_(start_) {}
+
+Progress::~Progress() {
+  if (visible_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::advance(int64_t amount) {
+  done_ += amount;
+  draw(done_ == total_);
+}
+
+void Progress::draw(bool force) {
+  if (!visible_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!force && now - last_draw_ < std::chrono::milliseconds(50)) return;
+  last_draw_ = now;
+  const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_));
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const std::string tail =
+      fmt::format(" {:3.0f}% {}/{} {} {:.0f}s left", 100 * share, done_, total_, unit_,
+                  share > 0 ? seconds * (1 - share) / share : 0.0);
+  const int room = terminal_width() - static_cast<int>(label_.size() + tail.size()) - 4;
+  const int width = std::clamp(room, 0, 40);
+  const int filled = static_cast<int>(share * width);
+  const std::string bar =
+      width > 0 ? fmt::format(" [{}{}]", std::string(static_cast<size_t>(filled), '#'),
+                              std::string(static_cast<size_t>(width - filled), '.'))
+                : "";
+  fmt::print(stderr, "\r\033[K{}{}{}", label_, bar, tail);
+  std::fflush(stderr);
+}
+
+}  // namespace lockstep

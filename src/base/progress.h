@@ -1,0 +1,33 @@
+// A progress bar on standard error for long work; silent where standard error is no terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+class Progress {
+ public:
+  // `unit` is printed after the counts: "MB", "tensors".
+  Progress(std::string label, int64_t total, std::string unit);
+  ~Progress();  // clears the line
+
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void advance(int64_t amount);  // call from one thread
+
+ private:
+  void draw(bool force);
+
+  std::string label_;
+  std::string unit_;
+  int64_t total_;
+  int64_t done_ = 0;
+  bool visible_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_draw_;
+};
+
+}  // namespace lockstep

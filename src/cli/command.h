@@ -1,0 +1,28 @@
+// A command of the program: how its flags are declared and what it does.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+
+namespace lockstep::cli {
+
+// Exit statuses of every command. Unreadable input and wrong use are Errors, which exit with 2.
+inline constexpr int kDone = 0;
+inline constexpr int kFailedCheck = 1;
+inline constexpr int kWrongUse = 2;
+
+struct Command {
+  const char* name;
+  const char* summary;   // one line for the table of commands
+  const char* examples;  // shown at the end of --help
+  // Declares the flags on `app` and returns what runs once they are parsed.
+  std::function<Result<int>()> (*declare)(CLI::App& app);
+};
+
+// One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
+
+}  // namespace lockstep::cli

@@ -1,0 +1,76 @@
+// A GGUF model file (or the set that its first split file opens), mapped for reading.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gguf/value.h"
+#include "quant/format.h"
+
+namespace lockstep::gguf {
+
+struct Tensor {
+  std::string name;
+  const quant::FormatInfo* format = nullptr;
+  std::vector<int64_t> dims;        // first dimension fastest, as in the file; 1 to 4 of them
+  std::span<const std::byte> data;  // in the map
+  int64_t file_offset = 0;          // of the data, in the file that holds it
+
+  int64_t values() const;     // product of dims
+  std::string shape() const;  // "[896, 151936]"
+};
+
+class File {
+ public:
+  static Result<File> open(const std::string& path);
+
+  // Only the structure, from bytes in memory; `path` is for messages. `bytes` must outlive it.
+  static Result<File> parse(std::span<const std::byte> bytes, const std::string& path);
+
+  File(File&&) noexcept;
+  File& operator=(File&&) noexcept;
+  ~File();
+
+  const std::string& path() const;  // of the first file
+  uint32_t version() const;
+  int64_t alignment() const;
+  int64_t size_bytes() const;                  // all split files together
+  std::span<const std::string> parts() const;  // paths of all files, one unless split
+  std::span<const Entry> metadata() const;     // in file order
+  std::span<const Tensor> tensors() const;     // in file order
+
+  const Value* find(std::string_view key) const;  // nullptr where absent
+  const Tensor* tensor(std::string_view name) const;
+
+  // The value of a key, or an error that names the file, the key, and what was found instead.
+  // Integers of any width are accepted where they fit; floats from f32 and f64.
+  Result<int64_t> integer(std::string_view key) const;
+  Result<double> real(std::string_view key) const;
+  Result<bool> boolean(std::string_view key) const;
+  Result<std::string_view> text(std::string_view key) const;
+
+  // The same where absence is fine: the given default then; a wrong type is still an error.
+  Result<int64_t> integer_or(std::string_view key, int64_t otherwise) const;
+  Result<double> real_or(std::string_view key, double otherwise) const;
+  Result<bool> boolean_or(std::string_view key, bool otherwise) const;
+  Result<std::string_view> text_or(std::string_view key, std::string_view otherwise) const;
+
+  // Arrays; integers and floats of any width are converted. Pointers stay valid with the File.
+  Result<const std::vector<std::string>*> texts(std::string_view key) const;
+  Result<std::vector<int64_t>> integers(std::string_view key) const;
+  Result<std::vector<float>> reals(std::string_view key) const;
+
+ private:
+  struct State;
+  explicit File(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::gguf

@@ -1,0 +1,17 @@
+// Floats to quantized rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/format.h"
+
+namespace lockstep::quant {
+
+// Whether encode() can write the format: every decodable one except the IQ ones.
+bool encodable(Format format);
+
+// Encodes `values` consecutive values (a multiple of the block). Values must be finite.
+void encode(Format format, const float* source, int64_t values, std::byte* out);
+
+}  // namespace lockstep::quant
