@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -26,7 +27,10 @@ Error error(fmt::format_string<Args...> format, Args&&... args) {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  template <class U = T>
+  requires(std::is_convertible_v<U, T> && !std::is_same_v<std::remove_cvref_t<U>, Error>)
+      Result(U&& value)
+      : state_(std::in_place_index<0>, std::forward<U>(value)) {}
   Result(Error failure) : state_(std::in_place_index<1>, std::move(failure)) {}
 
   bool ok() const { return state_.index() == 0; }

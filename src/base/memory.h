@@ -1,0 +1,11 @@
+// How much memory this process may still take.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+// The smaller of what the machine has free and what its control group allows.
+int64_t available_memory_bytes();
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+#include "exec/reference/executor.h"
+
+#include <algorithm>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "exec/reference/ops.h"
+
+namespace lockstep::exec::reference {
+namespace {
+
+// Keys and values of one layer: [context, kv_heads * size] each, of which the first `rows` count.
+struct LayerCache {
+  Matrix k;
+  Matrix v;
+};
+
+class ReferenceExecutor : public Executor {
+ public:
+  ReferenceExecutor(const op::Program& program, int threads)
+      : program_(program), threads_(threads) {
+    for (const op::Op& op : program.ops)
+      if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
+        const int64_t k_width = attention->kv_heads * attention->head_size;
+        const int64_t v_width = attention->kv_heads * attention->value_size;
+        caches_.push_back(
+            {Matrix(program.context_length, k_width), Matrix(program.context_length, v_width)});
+      }
+    // A value can go once its last reader has run.
+    last_use_.resize(program.values.size(), -1);
+    for (size_t i = 0; i < program.ops.size(); ++i)
+      for (const op::ValueId id : program.ops[i].inputs)
+        last_use_[static_cast<size_t>(id)] = static_cast<int64_t>(i);
+  }
+
+  Result<View> run(const Step& step) override {
+    LS_TRY_VOID(check_step(program_, positions_, step));
+    const Place place{step.tokens, positions_};
+    std::vector<Matrix> values(program_.values.size());
+    size_t attention_index = 0;
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      if (step.cancel != nullptr && *step.cancel) return error("{}", kCancelledMessage);
+      const op::Op& op = program_.ops[i];
+      std::vector<const Matrix*> inputs;
+      for (const op::ValueId id : op.inputs) inputs.push_back(&values[static_cast<size_t>(id)]);
+      Matrix last_row;
+      if (computes_logits(op) && !step.all_logits) {
+        if (inputs[0]->rows > 1) inputs[0] = &(last_row = only_last_row(*inputs[0]));
+      }
+      Scores scores;
+      Scores* wanted_scores = nullptr;
+      if (std::holds_alternative<op::Attention>(op.what)) {
+        LayerCache& cache = caches_[attention_index++];
+        append(cache.k, *inputs[1]);
+        append(cache.v, *inputs[2]);
+        inputs[1] = &cache.k;
+        inputs[2] = &cache.v;
+        if (wants(step, op.outputs[1]) || wants(step, op.outputs[2])) wanted_scores = &scores;
+      }
+      const op::ValueId id = op.outputs[0];
+      Matrix& out = values[static_cast<size_t>(id)];
+      out = evaluate(op.what, inputs, program_.value(id).width, place, threads_, wanted_scores);
+      show(step, id, out, {out.rows, out.columns});
+      if (wanted_scores != nullptr) {
+        const auto count = static_cast<int64_t>(step.tokens.size());
+        const std::vector<int64_t> shape = {scores.scores.rows / count, count,
+                                            scores.scores.columns};
+        show(step, op.outputs[1], scores.scores, shape);
+        show(step, op.outputs[2], scores.probs, shape);
+      }
+      for (const op::ValueId input : op.inputs)
+        if (last_use_[static_cast<size_t>(input)] == static_cast<int64_t>(i))
+          values[static_cast<size_t>(input)] = {};
+    }
+    positions_ += static_cast<int64_t>(step.tokens.size());
+    logits_ = std::move(values[static_cast<size_t>(program_.logits())]);
+    return View{DType::kF64, logits_.values.data(), {logits_.rows, logits_.columns}};
+  }
+
+  int64_t positions() const override { return positions_; }
+
+  void rewind(int64_t positions) override {
+    LS_CHECK(positions >= 0 && positions <= positions_);
+    positions_ = positions;
+  }
+
+ private:
+  // The one projection outside the layers; it needs only the rows that somebody reads.
+  static bool computes_logits(const op::Op& op) {
+    return op.layer < 0 && std::holds_alternative<op::Linear>(op.what);
+  }
+
+  static Matrix only_last_row(const Matrix& matrix) {
+    Matrix row(1, matrix.columns);
+    std::copy_n(matrix.row(matrix.rows - 1), matrix.columns, row.row(0));
+    return row;
+  }
+
+  void append(Matrix& cache, const Matrix& rows) const {
+    std::ranges::copy(rows.values, cache.row(positions_));
+  }
+
+  static bool wants(const Step& step, op::ValueId id) {
+    return step.observer != nullptr && step.observer->wants(id);
+  }
+
+  static void show(const Step& step, op::ValueId id, const Matrix& matrix,
+                   const std::vector<int64_t>& shape) {
+    if (wants(step, id)) step.observer->see(id, {DType::kF64, matrix.values.data(), shape});
+  }
+
+  const op::Program& program_;
+  int threads_;
+  std::vector<LayerCache> caches_;  // one an Attention op, in order
+  std::vector<int64_t> last_use_;   // by value: index of the last op that reads it
+  int64_t positions_ = 0;
+  Matrix logits_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
+  int64_t cache_bytes = 0;
+  for (const op::Op& op : program.ops)
+    if (const auto* attention = std::get_if<op::Attention>(&op.what))
+      cache_bytes += attention->kv_heads * (attention->head_size + attention->value_size) *
+                     program.context_length * static_cast<int64_t>(sizeof(double));
+  if (const int64_t available = available_memory_bytes(); cache_bytes > available)
+    return error("the KV cache for {} positions needs {:.1f} GB, {:.1f} GB are free; try --ctx {}",
+                 program.context_length, static_cast<double>(cache_bytes) / 1e9,
+                 static_cast<double>(available) / 1e9,
+                 available / (cache_bytes / program.context_length));
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  return std::make_unique<ReferenceExecutor>(program, threads);
+}
+
+}  // namespace lockstep::exec::reference

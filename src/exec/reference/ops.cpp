@@ -1,0 +1,210 @@
+#include "exec/reference/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "op/rope.h"
+#include "quant/decode.h"
+
+namespace lockstep::exec::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> decode_row(const op::Weight& weight, int64_t row) {
+  std::vector<float> floats(static_cast<size_t>(weight.columns));
+  quant::decode(weight.format->format(), weight.row(row), weight.columns, floats.data());
+  return {floats.begin(), floats.end()};
+}
+
+// Eight running sums, so that the compiler may use vector registers; the order is fixed.
+double dot(const double* a, const double* b, int64_t count) {
+  double sums[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  for (; i < count; ++i) sums[0] += a[i] * b[i];
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+struct Call {
+  std::span<const Matrix* const> inputs;
+  const Place& place;
+  int threads;
+  Scores* scores;
+  Matrix& out;  // sized: a row a token
+
+  const Matrix& input(size_t index) const { return *inputs[index]; }
+
+  void operator()(const op::Embed& embed) const {
+    for (int64_t t = 0; t < out.rows; ++t) {
+      const int64_t row = embed.index == op::Embed::Index::kToken
+                              ? place.tokens[static_cast<size_t>(t)]
+                              : place.first_position + t;
+      std::ranges::copy(decode_row(embed.table, row), out.row(t));
+    }
+  }
+
+  void operator()(const op::Norm& norm) const {
+    const std::vector<double> weight = decode_row(norm.weight, 0);
+    std::vector<double> bias(weight.size());
+    if (norm.bias) bias = decode_row(*norm.bias, 0);
+    const auto count = static_cast<double>(norm.group);
+    for (int64_t t = 0; t < out.rows; ++t) {
+      for (int64_t first = 0; first < out.columns; first += norm.group) {
+        const double* x = input(0).row(t) + first;
+        double mean = 0;
+        if (norm.kind == op::Norm::Kind::kLayer) {
+          for (int64_t i = 0; i < norm.group; ++i) mean += x[i];
+          mean /= count;
+        }
+        double variance = 0;
+        for (int64_t i = 0; i < norm.group; ++i) variance += (x[i] - mean) * (x[i] - mean);
+        variance /= count;
+        const double factor = 1 / std::sqrt(variance + norm.epsilon);
+        for (int64_t i = 0; i < norm.group; ++i) {
+          const auto w = static_cast<size_t>(i);
+          out.row(t)[first + i] = (x[i] - mean) * factor * weight[w] + bias[w];
+        }
+      }
+    }
+  }
+
+  void operator()(const op::Linear& linear) const {
+    std::vector<double> bias(static_cast<size_t>(out.columns));
+    if (linear.bias) bias = decode_row(*linear.bias, 0);
+    const auto rows = [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const std::vector<double> weight = decode_row(linear.weight, r);
+        for (int64_t t = 0; t < out.rows; ++t)
+          out.row(t)[r] = dot(weight.data(), input(0).row(t), linear.weight.columns) +
+                          bias[static_cast<size_t>(r)];
+      }
+    };
+    const int64_t work_a_row = linear.weight.columns * out.rows;
+    parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads);
+  }
+
+  void operator()(const op::Slice& slice) const {
+    for (int64_t t = 0; t < out.rows; ++t)
+      std::copy_n(input(0).row(t) + slice.first, out.columns, out.row(t));
+  }
+
+  void operator()(const op::Rope& rope) const {
+    const std::vector<double> frequencies = op::rope_frequencies(rope);
+    const double magnitude = op::rope_magnitude(rope);
+    const bool adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
+    const int64_t pairs = rope.dims / 2;
+    for (int64_t t = 0; t < out.rows; ++t) {
+      std::copy_n(input(0).row(t), out.columns, out.row(t));
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        const double angle =
+            static_cast<double>(place.first_position + t) * frequencies[static_cast<size_t>(pair)];
+        const double c = std::cos(angle) * magnitude;
+        const double s = std::sin(angle) * magnitude;
+        for (int64_t head = 0; head < out.columns; head += rope.head_size) {
+          double& a = out.row(t)[head + (adjacent ? 2 * pair : pair)];
+          double& b = out.row(t)[head + (adjacent ? 2 * pair + 1 : pair + pairs)];
+          const double x = a;
+          const double y = b;
+          a = x * c - y * s;
+          b = x * s + y * c;
+        }
+      }
+    }
+  }
+
+  void operator()(const op::Attention& attention) const {
+    const Matrix& q = input(0);
+    const Matrix& k = input(1);
+    const Matrix& v = input(2);
+    const int64_t positions = place.first_position + out.rows;
+    LS_CHECK(k.rows >= positions && v.rows >= positions);
+    if (scores != nullptr) {
+      scores->scores = Matrix(attention.heads * out.rows, positions);
+      scores->probs = Matrix(attention.heads * out.rows, positions);
+    }
+    const auto heads_and_tokens = [&](int64_t begin, int64_t end) {
+      std::vector<double> row(static_cast<size_t>(positions));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t head = i / out.rows;
+        const int64_t t = i % out.rows;
+        const int64_t kv_head = head / (attention.heads / attention.kv_heads);
+        const int64_t own = place.first_position + t;
+        const int64_t first =
+            attention.window > 0 ? std::max<int64_t>(0, own - attention.window + 1) : 0;
+        std::ranges::fill(row, -kInfinity);
+        double largest = -kInfinity;
+        for (int64_t p = first; p <= own; ++p) {
+          double score =
+              attention.scale * dot(q.row(t) + head * attention.head_size,
+                                    k.row(p) + kv_head * attention.head_size, attention.head_size);
+          if (attention.soft_cap > 0)
+            score = attention.soft_cap * std::tanh(score / attention.soft_cap);
+          row[static_cast<size_t>(p)] = score;
+          largest = std::max(largest, score);
+        }
+        if (scores != nullptr) std::ranges::copy(row, scores->scores.row(i));
+        double sum = 0;
+        for (double& score : row) sum += score = std::exp(score - largest);
+        for (double& probability : row) probability /= sum;
+        if (scores != nullptr) std::ranges::copy(row, scores->probs.row(i));
+        double* mix = out.row(t) + head * attention.value_size;
+        std::fill_n(mix, attention.value_size, 0.0);
+        for (int64_t p = first; p <= own; ++p)
+          for (int64_t d = 0; d < attention.value_size; ++d)
+            mix[d] += row[static_cast<size_t>(p)] * v.row(p)[kv_head * attention.value_size + d];
+      }
+    };
+    const int64_t work = positions * (attention.head_size + attention.value_size);
+    parallel_for(attention.heads * out.rows, std::max<int64_t>(1, 100'000 / work), heads_and_tokens,
+                 threads);
+  }
+
+  void operator()(const op::Activate& activate) const {
+    for (size_t i = 0; i < out.values.size(); ++i) {
+      const double x = input(0).values[i];
+      double y = 0;
+      switch (activate.kind) {
+        case op::Activate::Kind::kSilu:
+          y = x / (1 + std::exp(-x));
+          break;
+        case op::Activate::Kind::kGeluTanh:
+          y = 0.5 * x *
+              (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+          break;
+        case op::Activate::Kind::kGeluErf:
+          y = 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+          break;
+      }
+      out.values[i] = inputs.size() > 1 ? y * input(1).values[i] : y;
+    }
+  }
+
+  void operator()(const op::Add&) const {
+    for (size_t i = 0; i < out.values.size(); ++i)
+      out.values[i] = input(0).values[i] + input(1).values[i];
+  }
+
+  void operator()(const op::Scale& scale) const {
+    for (size_t i = 0; i < out.values.size(); ++i)
+      out.values[i] = scale.factor * input(0).values[i];
+  }
+};
+
+}  // namespace
+
+Matrix evaluate(const op::What& what, std::span<const Matrix* const> inputs, int64_t width,
+                const Place& place, int threads, Scores* scores) {
+  // All ops keep the number of rows; only Embed has no input to take it from.
+  const int64_t rows = inputs.empty() ? static_cast<int64_t>(place.tokens.size()) : inputs[0]->rows;
+  Matrix out(rows, width);
+  std::visit(Call{inputs, place, threads, scores, out}, what);
+  return out;
+}
+
+}  // namespace lockstep::exec::reference

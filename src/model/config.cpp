@@ -1,0 +1,174 @@
+#include "model/config.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace lockstep::model {
+namespace {
+
+// Larger than any model's, small enough that sums of products of two do not overflow.
+constexpr int64_t kLargestCount = int64_t{1} << 30;
+
+// Reads keys of one architecture ("llama.block_count") and collects what is wrong.
+class Reader {
+ public:
+  Reader(const gguf::File& file, std::string_view arch, std::vector<std::string>& problems)
+      : file_(file), arch_(arch), problems_(problems) {}
+
+  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
+  bool has(std::string_view name) const { return file_.find(key(name)) != nullptr; }
+
+  int64_t count(std::string_view name) { return in_range(name, take(file_.integer(key(name))), 1); }
+
+  int64_t count_or(std::string_view name, int64_t otherwise, int64_t least = 1) {
+    return has(name) ? in_range(name, take(file_.integer(key(name))), least) : otherwise;
+  }
+
+  double real(std::string_view name) { return finite(name, take(file_.real(key(name)))); }
+
+  double real_or(std::string_view name, double otherwise) {
+    return has(name) ? finite(name, take(file_.real(key(name)))) : otherwise;
+  }
+
+  std::string_view text_or(std::string_view name, std::string_view otherwise) {
+    return take(file_.text_or(key(name), otherwise));
+  }
+
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+
+ private:
+  template <class T>
+  T take(Result<T> result) {
+    if (result.ok()) return *result;
+    problem(result.error().message);
+    failed_ = true;
+    return T{};
+  }
+
+  int64_t in_range(std::string_view name, int64_t value, int64_t least) {
+    if (!std::exchange(failed_, false) && (value < least || value > kLargestCount))
+      problem(fmt::format("{} is {}; expected {} to {}", key(name), value, least, kLargestCount));
+    return value < least || value > kLargestCount ? 1 : value;
+  }
+
+  double finite(std::string_view name, double value) {
+    failed_ = false;
+    if (!std::isfinite(value))
+      problem(fmt::format("{} is {}; expected a number", key(name), value));
+    return value;
+  }
+
+  const gguf::File& file_;
+  std::string arch_;
+  std::vector<std::string>& problems_;
+  bool failed_ = false;  // the value being read had the wrong type, and that was said
+};
+
+op::Rope read_rope(Reader& in, const Config& config) {
+  op::Rope rope;
+  rope.head_size = config.head_size;
+  rope.pairing = config.arch->positions == Architecture::Positions::kRopeHalves
+                     ? op::Rope::Pairing::kHalves
+                     : op::Rope::Pairing::kAdjacent;
+  rope.dims = in.count_or("rope.dimension_count", config.head_size);
+  if (rope.dims > config.head_size || rope.dims % 2 != 0)
+    in.problem(fmt::format("{} is {}; expected an even number up to the head size {}",
+                           in.key("rope.dimension_count"), rope.dims, config.head_size));
+  rope.base = in.real_or("rope.freq_base", 10000);
+  if (rope.base <= 1)
+    in.problem(fmt::format("{} is {}; expected more than 1", in.key("rope.freq_base"), rope.base));
+
+  // Old files give a factor without a type: linear.
+  const double old_factor = in.real_or("rope.scale_linear", 1);
+  const double factor = in.real_or("rope.scaling.factor", old_factor);
+  const std::string_view type =
+      in.text_or("rope.scaling.type", factor != 1 && factor != 0 ? "linear" : "none");
+  rope.magnitude = in.real_or("rope.scaling.attn_factor", 1);
+  if (type == "linear" || type == "yarn") {
+    if (factor <= 0)
+      in.problem(
+          fmt::format("{} is {}; expected more than 0", in.key("rope.scaling.factor"), factor));
+    rope.position_scale = 1 / factor;
+  } else if (type != "none" && type != "longrope") {
+    in.problem(fmt::format("{} is '{}'; supported: none, linear, yarn, longrope",
+                           in.key("rope.scaling.type"), type));
+  }
+  if (type == "yarn") {
+    rope.yarn = op::Rope::Yarn{
+        .beta_fast = in.real_or("rope.scaling.yarn_beta_fast", 32),
+        .beta_slow = in.real_or("rope.scaling.yarn_beta_slow", 1),
+        .original_context = config.rope_original_context,
+    };
+  }
+  return rope;
+}
+
+}  // namespace
+
+Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
+  Config config;
+  const Result<std::string_view> name = file.text("general.architecture");
+  if (!name.ok()) {
+    problems.push_back(name.error().message);
+    return config;
+  }
+  config.arch = find_architecture(*name);
+  if (config.arch == nullptr) {
+    std::string known;
+    for (const Architecture& arch : architectures())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", arch.name);
+    problems.push_back(
+        fmt::format("architecture '{}' is not supported; supported: {}", *name, known));
+    return config;
+  }
+
+  Reader in(file, *name, problems);
+  config.layers = in.count("block_count");
+  config.width = in.count("embedding_length");
+  config.heads = in.count("attention.head_count");
+  config.kv_heads = in.count_or("attention.head_count_kv", config.heads);
+  config.feed_forward = in.count("feed_forward_length");
+  config.context_length = in.count("context_length");
+  if (config.heads % config.kv_heads != 0)
+    in.problem(fmt::format("{} is {}; expected a divisor of {} = {}",
+                           in.key("attention.head_count_kv"), config.kv_heads,
+                           in.key("attention.head_count"), config.heads));
+  if (!in.has("attention.key_length") && config.width % config.heads != 0)
+    in.problem(fmt::format("{} is {}; expected a multiple of {} = {}, or {}",
+                           in.key("embedding_length"), config.width, in.key("attention.head_count"),
+                           config.heads, in.key("attention.key_length")));
+  config.head_size = in.count_or("attention.key_length", config.width / config.heads);
+  config.value_size = in.count_or("attention.value_length", config.head_size);
+  config.norm_epsilon =
+      in.real(config.arch->norm == op::Norm::Kind::kRms ? "attention.layer_norm_rms_epsilon"
+                                                        : "attention.layer_norm_epsilon");
+  if (config.norm_epsilon < 0) in.problem(fmt::format("norm epsilon is {}", config.norm_epsilon));
+  config.window = in.count_or("attention.sliding_window", 0, 0);
+
+  const double usual_scale = 1 / std::sqrt(static_cast<double>(config.head_size));
+  config.attention_scale = usual_scale;
+  if (config.arch->scales) {
+    config.embedding_scale = in.real_or("embedding_scale", 1);
+    config.residual_scale = in.real_or("residual_scale", 1);
+    config.attention_scale = in.real_or("attention.scale", usual_scale);
+    config.logit_divisor = in.real_or("logit_scale", 1);
+    if (config.logit_divisor == 0)
+      in.problem(fmt::format("{} is 0; logits are divided by it", in.key("logit_scale")));
+  }
+  config.rope_original_context =
+      in.count_or("rope.scaling.original_context_length", config.context_length);
+  if (config.arch->positions != Architecture::Positions::kLearned)
+    config.rope = read_rope(in, config);
+  if (in.count_or("expert_count", 0, 0) > 0)
+    in.problem(
+        fmt::format("{} is not 0: mixtures of experts are not supported", in.key("expert_count")));
+
+  // The vocabulary's size is what the embedding table has, padding included.
+  if (const gguf::Tensor* table = file.tensor("token_embd.weight");
+      table != nullptr && table->dims.size() == 2)
+    config.vocabulary = table->dims[1];
+  return config;
+}
+
+}  // namespace lockstep::model

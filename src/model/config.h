@@ -1,0 +1,41 @@
+// The sizes and constants of a model, from its metadata.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gguf/file.h"
+#include "model/archs.h"
+
+namespace lockstep::model {
+
+struct Config {
+  const Architecture* arch = nullptr;
+  int64_t layers = 0;
+  int64_t width = 0;  // of the residual stream ("embedding length")
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;   // of queries and keys
+  int64_t value_size = 0;  // of values
+  int64_t feed_forward = 0;
+  int64_t vocabulary = 0;      // rows of the embedding table
+  int64_t context_length = 0;  // trained
+  int64_t window = 0;          // positions that attention sees; 0: all
+  double norm_epsilon = 0;
+  double attention_scale = 1;
+  // Granite's; 1 elsewhere.
+  double embedding_scale = 1;
+  double residual_scale = 1;
+  double logit_divisor = 1;
+  // All but the factors, which are tensors and depend on the context (forward.cpp).
+  op::Rope rope;
+  int64_t rope_original_context = 0;
+};
+
+// What the file says, with everything that is missing, mistyped or contradictory added to
+// `problems`; the result is of use only where none was.
+Config read_config(const gguf::File& file, std::vector<std::string>& problems);
+
+}  // namespace lockstep::model

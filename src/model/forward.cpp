@@ -1,0 +1,217 @@
+// Reads from top to bottom as the model runs: embedding, layers (attention, then feed-forward,
+// each added to the residual stream), final norm, logits. Every value has a name; those in the
+// design's list are checkpoints, the steps between them are marked inner.
+#include "model/forward.h"
+
+#include <fmt/format.h>
+
+#include "model/rope_factors.h"
+
+namespace lockstep::model {
+namespace {
+
+using op::ValueId;
+
+class ForwardPass {
+ public:
+  ForwardPass(const Config& config, int64_t context_length, Weights& weights)
+      : config_(config), arch_(*config.arch), weights_(weights) {
+    program_.layers = config.layers;
+    program_.vocabulary = config.vocabulary;
+    program_.context_length = context_length;
+    rope_ = config.rope;
+    if (arch_.positions != Architecture::Positions::kLearned)
+      rope_.factors = rope_factors(config, context_length, weights);
+  }
+
+  op::Program build() {
+    ValueId stream = embedding();
+    for (layer_ = 0; layer_ < config_.layers; ++layer_) stream = feed_forward(attention(stream));
+    layer_ = -1;
+    logits(norm(stream, "final_norm", "output_norm"));
+    return std::move(program_);
+  }
+
+ private:
+  ValueId embedding() {
+    const int64_t width = config_.width;
+    const op::Weight table = weights_.matrix("token_embd.weight", config_.vocabulary, width);
+    const auto tokens = op::Embed{table, op::Embed::Index::kToken};
+    if (arch_.positions == Architecture::Positions::kLearned) {
+      const op::Weight positions =
+          weights_.matrix("position_embd.weight", config_.context_length, width);
+      const ValueId token = add(tokens, {}, inner("token_embedding", width));
+      const ValueId position = add(op::Embed{positions, op::Embed::Index::kPosition}, {},
+                                   inner("position_embedding", width));
+      return add(op::Add{}, {token, position}, value("embedding", width));
+    }
+    if (config_.embedding_scale == 1) return add(tokens, {}, value("embedding", width));
+    const ValueId token = add(tokens, {}, inner("token_embedding", width));
+    return add(op::Scale{config_.embedding_scale}, {token}, value("embedding", width));
+  }
+
+  ValueId attention(ValueId stream) {
+    const ValueId normed = norm(stream, "attn_norm", "attn_norm");
+    auto [q, k, v] = queries_keys_values(normed);
+    if (arch_.positions != Architecture::Positions::kLearned) {
+      q = add(rope_, {q}, value("q_rope", config_.heads * config_.head_size));
+      k = add(rope_, {k}, value("k_rope", config_.kv_heads * config_.head_size));
+    }
+    const op::Attention attention{
+        .heads = config_.heads,
+        .kv_heads = config_.kv_heads,
+        .head_size = config_.head_size,
+        .value_size = config_.value_size,
+        .scale = config_.attention_scale,
+        .window = config_.window,
+    };
+    const int64_t mix_width = config_.heads * config_.value_size;
+    const ValueId mix = value("attn_mix", mix_width);
+    const ValueId scores = value("attn_scores", config_.heads, op::Value::Shape::kScores);
+    const ValueId probs = value("attn_probs", config_.heads, op::Value::Shape::kScores);
+    program_.ops.push_back({attention, {q, k, v}, {mix, scores, probs}, layer_});
+    const ValueId out = linear(mix, "attn_out", "attn_output", mix_width, config_.width);
+    return residual(stream, out, "attn_residual");
+  }
+
+  struct Heads {
+    ValueId q, k, v;
+  };
+
+  Heads queries_keys_values(ValueId normed) {
+    const int64_t q_width = config_.heads * config_.head_size;
+    const int64_t k_width = config_.kv_heads * config_.head_size;
+    const int64_t v_width = config_.kv_heads * config_.value_size;
+    const std::string q_name = arch_.head_norms ? "q_projection" : "q";
+    const std::string k_name = arch_.head_norms ? "k_projection" : "k";
+    Heads heads{};
+    if (arch_.fused_qkv) {
+      const ValueId qkv = linear(normed, "qkv", "attn_qkv", config_.width,
+                                 q_width + k_width + v_width, arch_.qkv_bias, kInner);
+      heads = {slice(qkv, q_name, 0, q_width), slice(qkv, k_name, q_width, k_width),
+               slice(qkv, "v", q_width + k_width, v_width)};
+    } else {
+      const bool is_checkpoint = !arch_.head_norms;
+      heads = {
+          linear(normed, q_name, "attn_q", config_.width, q_width, arch_.qkv_bias, is_checkpoint),
+          linear(normed, k_name, "attn_k", config_.width, k_width, arch_.qkv_bias, is_checkpoint),
+          linear(normed, "v", "attn_v", config_.width, v_width, arch_.qkv_bias)};
+    }
+    if (arch_.head_norms) {
+      heads.q = norm(heads.q, "q", "attn_q_norm", q_width, config_.head_size);
+      heads.k = norm(heads.k, "k", "attn_k_norm", k_width, config_.head_size);
+    }
+    return heads;
+  }
+
+  ValueId feed_forward(ValueId stream) {
+    using FeedForward = Architecture::FeedForward;
+    const int64_t hidden = config_.feed_forward;
+    const ValueId normed = norm(stream, "ffn_norm", "ffn_norm");
+    const op::Activate activate{arch_.activation};
+    std::vector<ValueId> inputs;
+    if (arch_.feed_forward == FeedForward::kGatedFused) {
+      const ValueId both = linear(normed, "ffn_gate_up", "ffn_up", config_.width, 2 * hidden,
+                                  arch_.other_biases, kInner);
+      inputs = {slice(both, "ffn_gate", 0, hidden), slice(both, "ffn_up", hidden, hidden)};
+    } else {
+      if (arch_.feed_forward == FeedForward::kGated)
+        inputs.push_back(linear(normed, "ffn_gate", "ffn_gate", config_.width, hidden));
+      inputs.push_back(linear(normed, "ffn_up", "ffn_up", config_.width, hidden));
+    }
+    const ValueId act = add(activate, inputs, value("ffn_act", hidden));
+    const ValueId out = linear(act, "ffn_out", "ffn_down", hidden, config_.width);
+    return residual(stream, out, "output");
+  }
+
+  ValueId residual(ValueId stream, ValueId branch, const std::string& name) {
+    if (config_.residual_scale != 1)
+      branch = add(
+          op::Scale{config_.residual_scale}, {branch},
+          inner(program_.value(branch).name.substr(prefix().size()) + "_scaled", config_.width));
+    return add(op::Add{}, {stream, branch}, value(name, config_.width));
+  }
+
+  void logits(ValueId normed) {
+    // A file without its own output matrix uses the embedding table ("tied").
+    const std::string name = weights_.has("output.weight") ? "output.weight" : "token_embd.weight";
+    const op::Linear head{weights_.matrix(name, config_.vocabulary, config_.width),
+                          weights_.optional_vector("output.bias", config_.vocabulary)};
+    if (config_.logit_divisor == 1) {
+      add(head, {normed}, value("logits", config_.vocabulary));
+      return;
+    }
+    const ValueId raw = add(head, {normed}, inner("output_projection", config_.vocabulary));
+    add(op::Scale{1 / config_.logit_divisor}, {raw}, value("logits", config_.vocabulary));
+  }
+
+  // The building blocks.
+
+  static constexpr bool kInner = false;
+
+  std::string prefix() const { return layer_ < 0 ? "" : fmt::format("blk.{}.", layer_); }
+
+  ValueId value(const std::string& name, int64_t width,
+                op::Value::Shape shape = op::Value::Shape::kRows, bool checkpoint = true) {
+    program_.values.push_back({prefix() + name, width, shape, checkpoint});
+    return static_cast<ValueId>(program_.values.size() - 1);
+  }
+
+  ValueId inner(const std::string& name, int64_t width) {
+    return value(name, width, op::Value::Shape::kRows, kInner);
+  }
+
+  ValueId add(op::What what, std::vector<ValueId> inputs, ValueId output) {
+    program_.ops.push_back({std::move(what), std::move(inputs), {output}, layer_});
+    return output;
+  }
+
+  std::optional<op::Weight> bias(const std::string& weight, int64_t size, Architecture::Bias rule) {
+    const std::string name = prefix() + weight + ".bias";
+    if (rule == Architecture::Bias::kRequired) return weights_.vector(name, size);
+    return weights_.optional_vector(name, size);
+  }
+
+  ValueId linear(ValueId in, const std::string& name, const std::string& weight, int64_t in_width,
+                 int64_t out_width, Architecture::Bias bias_rule, bool checkpoint = true) {
+    const op::Linear what{weights_.matrix(prefix() + weight + ".weight", out_width, in_width),
+                          bias(weight, out_width, bias_rule)};
+    return add(what, {in}, value(name, out_width, op::Value::Shape::kRows, checkpoint));
+  }
+
+  ValueId linear(ValueId in, const std::string& name, const std::string& weight, int64_t in_width,
+                 int64_t out_width) {
+    return linear(in, name, weight, in_width, out_width, arch_.other_biases);
+  }
+
+  ValueId slice(ValueId in, const std::string& name, int64_t first, int64_t width) {
+    return add(op::Slice{first}, {in}, value(name, width));
+  }
+
+  ValueId norm(ValueId in, const std::string& name, const std::string& weight, int64_t width,
+               int64_t group) {
+    op::Norm what{.kind = arch_.norm, .group = group, .epsilon = config_.norm_epsilon};
+    what.weight = weights_.vector(prefix() + weight + ".weight", group);
+    if (arch_.norm == op::Norm::Kind::kLayer) what.bias = bias(weight, group, arch_.other_biases);
+    return add(what, {in}, value(name, width));
+  }
+
+  ValueId norm(ValueId in, const std::string& name, const std::string& weight) {
+    return norm(in, name, weight, config_.width, config_.width);
+  }
+
+  const Config& config_;
+  const Architecture& arch_;
+  Weights& weights_;
+  op::Rope rope_;
+  op::Program program_;
+  int64_t layer_ = -1;
+};
+
+}  // namespace
+
+op::Program forward_pass(const Config& config, int64_t context_length, Weights& weights) {
+  return ForwardPass(config, context_length, weights).build();
+}
+
+}  // namespace lockstep::model

@@ -1,0 +1,45 @@
+#include "model/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lockstep::model {
+
+op::Weight FileWeights::find(const std::string& name, const std::vector<int64_t>& dims) {
+  const std::string expected = fmt::format("[{}]", fmt::join(dims, ", "));
+  used_.insert(name);
+  const gguf::Tensor* tensor = file_.tensor(name);
+  if (tensor == nullptr) {
+    problems_.push_back(fmt::format("tensor {} is missing; expected shape {}", name, expected));
+    return {};
+  }
+  // Trailing dimensions of 1 say nothing.
+  std::vector<int64_t> actual = tensor->dims;
+  while (actual.size() > dims.size() && actual.back() == 1) actual.pop_back();
+  if (actual != dims) {
+    problems_.push_back(
+        fmt::format("tensor {} has shape {}; expected {}", name, tensor->shape(), expected));
+    return {};
+  }
+  if (!tensor->format->decodable) {
+    problems_.push_back(
+        fmt::format("tensor {} has format {}, which is not supported", name, tensor->format->name));
+    return {};
+  }
+  return op::Weight{
+      .name = name,
+      .format = tensor->format,
+      .rows = dims.size() > 1 ? dims[1] : 1,
+      .columns = dims[0],
+      .data = tensor->data,
+  };
+}
+
+void FileWeights::report_unused() {
+  for (const gguf::Tensor& tensor : file_.tensors())
+    if (!used_.contains(tensor.name))
+      problems_.push_back(fmt::format("tensor {} {} has no place in this architecture", tensor.name,
+                                      tensor.shape()));
+}
+
+}  // namespace lockstep::model

@@ -1,0 +1,56 @@
+// Where a forward pass gets its weights: it asks for each by name and shape, and the answer is a
+// view of the file. Other sources answer otherwise: `forge` only notes what is asked for.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gguf/file.h"
+#include "op/op.h"
+
+namespace lockstep::model {
+
+class Weights {
+ public:
+  virtual ~Weights() = default;
+
+  virtual bool has(const std::string& name) const = 0;
+
+  op::Weight matrix(const std::string& name, int64_t rows, int64_t columns) {
+    return find(name, {columns, rows});
+  }
+  op::Weight vector(const std::string& name, int64_t size) { return find(name, {size}); }
+  std::optional<op::Weight> optional_vector(const std::string& name, int64_t size) {
+    if (!has(name)) return std::nullopt;
+    return vector(name, size);
+  }
+
+ protected:
+  // `dims` as in the file, first dimension fastest.
+  virtual op::Weight find(const std::string& name, const std::vector<int64_t>& dims) = 0;
+};
+
+// From a file, each checked against the shape that it must have; what is wrong is collected, and
+// the weight is empty then.
+class FileWeights : public Weights {
+ public:
+  FileWeights(const gguf::File& file, std::vector<std::string>& problems)
+      : file_(file), problems_(problems) {}
+
+  bool has(const std::string& name) const override { return file_.tensor(name) != nullptr; }
+
+  // Tensors that nobody asked for mean that the pass would not be the one the file was made for.
+  void report_unused();
+
+ protected:
+  op::Weight find(const std::string& name, const std::vector<int64_t>& dims) override;
+
+ private:
+  const gguf::File& file_;
+  std::vector<std::string>& problems_;
+  std::set<std::string, std::less<>> used_;
+};
+
+}  // namespace lockstep::model

@@ -1,0 +1,118 @@
+// The ops that a forward pass is made of, as plain data: they can be copied, altered and evaluated
+// one by one. What they compute is defined by exec/reference/.
+//
+// Shapes: a value is [tokens, width], one row a token, unless it says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "quant/format.h"
+
+namespace lockstep::op {
+
+// A matrix in the model's file, row by row: [rows, columns], the column fastest. Vectors (norm
+// weights, biases) are one row.
+struct Weight {
+  std::string name;
+  const quant::FormatInfo* format = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::span<const std::byte> data;
+
+  int64_t row_bytes() const { return quant::size_bytes(*format, columns); }
+  const std::byte* row(int64_t index) const { return data.data() + index * row_bytes(); }
+};
+
+// out = table[token] or table[position]
+struct Embed {
+  enum class Index { kToken, kPosition };
+  Weight table;
+  Index index = Index::kToken;
+};
+
+// Each group of `group` numbers is normalized on its own: a whole row, or one head of it.
+//   rms:   out = x / sqrt(mean(x^2) + epsilon) * weight
+//   layer: out = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias
+struct Norm {
+  enum class Kind { kRms, kLayer };
+  Kind kind = Kind::kRms;
+  int64_t group = 0;
+  double epsilon = 0;
+  Weight weight;  // [group]
+  std::optional<Weight> bias;
+};
+
+// out = weight · x + bias
+struct Linear {
+  Weight weight;  // [width of out, width of x]
+  std::optional<Weight> bias;
+};
+
+// out = x[first, first + width of out)
+struct Slice {
+  int64_t first = 0;
+};
+
+// Rotates pairs of the first `dims` numbers of each head by position * frequency (rope.h).
+struct Rope {
+  enum class Pairing {
+    kAdjacent,  // (0, 1), (2, 3), ...
+    kHalves,    // (0, dims/2), (1, dims/2 + 1), ...
+  };
+  // Extension of the context by YaRN: interpolation for slow pairs, none for fast ones.
+  struct Yarn {
+    double beta_fast = 32;
+    double beta_slow = 1;
+    int64_t original_context = 0;
+  };
+  int64_t head_size = 0;
+  int64_t dims = 0;
+  Pairing pairing = Pairing::kAdjacent;
+  double base = 10000;
+  double position_scale = 1;   // linear scaling: positions count as this part of themselves
+  std::vector<float> factors;  // [dims / 2] divisors of the frequencies; empty: none
+  double magnitude = 1;        // factor of the rotated numbers ("attention factor")
+  std::optional<Yarn> yarn;
+};
+
+// Appends k and v of this step to the layer's cache, then for each head, over all positions so far:
+//   scores = scale * q · k  (soft_cap * tanh(scores / soft_cap) where there is a cap),
+//            minus infinity for positions after the token's own or out of its window
+//   probs  = softmax(scores)
+//   mix    = probs · v
+// Inputs q [tokens, heads * head_size], k, v [tokens, kv_heads * ...].
+// Outputs mix [tokens, heads * value_size]; scores and probs [heads, tokens, positions].
+struct Attention {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // each serves heads / kv_heads consecutive query heads
+  int64_t head_size = 0;
+  int64_t value_size = 0;
+  double scale = 1;
+  double soft_cap = 0;  // 0: none
+  int64_t window = 0;   // positions seen, the token's own included; 0: all
+};
+
+// out = f(x), times a second input where there is one
+struct Activate {
+  enum class Kind { kSilu, kGeluTanh, kGeluErf };
+  Kind kind = Kind::kSilu;
+};
+
+// out = x + y
+struct Add {};
+
+// out = factor * x
+struct Scale {
+  double factor = 1;
+};
+
+using What = std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale>;
+
+std::string_view kind_name(const What& what);  // "Linear"
+
+}  // namespace lockstep::op
