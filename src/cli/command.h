@@ -24,5 +24,6 @@ struct Command {
 };
 
 // One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
+extern const Command kRunCommand;
 
 }  // namespace lockstep::cli

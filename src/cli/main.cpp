@@ -9,6 +9,7 @@ namespace {
 
 const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
+    &kRunCommand,
 };
 
 int main(int argc, char** argv) {

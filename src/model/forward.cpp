@@ -190,7 +190,10 @@ class ForwardPass {
 
   ValueId norm(ValueId in, const std::string& name, const std::string& weight, int64_t width,
                int64_t group) {
-    op::Norm what{.kind = arch_.norm, .group = group, .epsilon = config_.norm_epsilon};
+    op::Norm what;
+    what.kind = arch_.norm;
+    what.group = group;
+    what.epsilon = config_.norm_epsilon;
     what.weight = weights_.vector(prefix() + weight + ".weight", group);
     if (arch_.norm == op::Norm::Kind::kLayer) what.bias = bias(weight, group, arch_.other_biases);
     return add(what, {in}, value(name, width));

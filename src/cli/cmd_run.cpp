@@ -1,0 +1,162 @@
+// lockstep run: generate from a prompt.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/model_path.h"
+#include "cli/prompt.h"
+#include "engine/session.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Flags {
+  std::string model = kDefaultModel;
+  PromptFlags prompt;
+  int64_t max_tokens = 256;
+  engine::Sampling sampling;
+  std::vector<std::string> stops;
+  bool ignore_end = false;
+  int64_t context = 0;
+  std::string device;
+  int threads = 0;
+  bool json = false;
+};
+
+std::atomic<bool> interrupted = false;
+
+// The first Ctrl-C ends the generation with what there is; the second one ends the program.
+void on_interrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+bool write_out(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+nlohmann::ordered_json to_json(const engine::Request& request, const engine::Outcome& outcome) {
+  nlohmann::ordered_json json;
+  json["text"] = outcome.text;
+  json["tokens"] = outcome.tokens;
+  json["prompt_tokens"] = request.prompt;
+  json["stop_reason"] = engine::name(outcome.reason);
+  json["prompt_seconds"] = outcome.prompt_seconds;
+  json["decode_seconds"] = outcome.decode_seconds;
+  return json;
+}
+
+void report_speed(const engine::Request& request, const engine::Outcome& outcome) {
+  const auto rate = [](size_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
+  const size_t decoded = outcome.tokens.empty() ? 0 : outcome.tokens.size() - 1;
+  fmt::print(stderr, "prompt: {} tokens, {:.1f}/s; generated: {} tokens, {:.1f}/s; stopped by {}\n",
+             request.prompt.size(), rate(request.prompt.size(), outcome.prompt_seconds),
+             outcome.tokens.size(), rate(decoded, outcome.decode_seconds),
+             engine::name(outcome.reason));
+}
+
+Result<int> run(const Flags& flags) {
+  LS_TRY(const std::string path, model_path(flags.model));
+  LS_TRY(const model::Model model, model::Model::load(path));
+  LS_TRY(const Prompt prompt, read_prompt(flags.prompt, model));
+  LS_TRY(const exec::Device* device, exec::find_device(flags.device));
+
+  engine::Request request;
+  request.prompt = prompt.tokens;
+  request.max_tokens = flags.max_tokens;
+  request.sampling = flags.sampling;
+  request.stops = flags.stops;
+  request.ignore_end = flags.ignore_end;
+
+  // Without --ctx: as much as this run can use.
+  const auto prompt_size = static_cast<int64_t>(request.prompt.size());
+  const int64_t limit = model.config().context_length;
+  if (prompt_size > limit)
+    return error("the prompt has {} tokens; the model's context has {} positions", prompt_size,
+                 limit);
+  const int64_t context =
+      flags.context > 0
+          ? flags.context
+          : prompt_size + std::min(limit - prompt_size, std::max<int64_t>(flags.max_tokens, 0));
+  exec::Options options;
+  options.threads = flags.threads;
+  LS_TRY(engine::Session session,
+         engine::Session::create(model, prompt.tokenizer.get(), *device, options, context));
+
+  std::signal(SIGINT, on_interrupt);
+  bool first = true;
+  const auto on_token = [&](engine::TokenId id, std::string_view text) {
+    if (flags.json) return;
+    std::string ids;  // a model without a tokenizer shows ids
+    if (prompt.tokenizer == nullptr) ids = fmt::format("{}{}", first ? "" : " ", id);
+    first = false;
+    // Nobody reads any more (a closed pipe): no reason to go on.
+    if (!write_out(prompt.tokenizer != nullptr ? text : ids)) interrupted = true;
+  };
+  LS_TRY(const engine::Outcome outcome, session.generate(request, on_token, &interrupted));
+  if (flags.json)
+    write_out(
+        to_json(request, outcome).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+        "\n");
+  else
+    write_out("\n");
+  if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
+  return kDone;
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
+      ->capture_default_str();
+  declare_prompt(app, flags->prompt);
+  app.add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to generate")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  engine::Sampling& sampling = flags->sampling;
+  app.add_option("--temp", sampling.temperature, "Temperature; 0 always takes the likeliest token")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "Sample from the k likeliest; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p,
+                 "Sample from the likeliest with this probability together")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p,
+                 "Drop what is less likely than this part of the likeliest")
+      ->capture_default_str();
+  app.add_option("--repeat-penalty", sampling.repeat_penalty, "Penalty on recent tokens; 1: none")
+      ->capture_default_str();
+  app.add_option("--repeat-window", sampling.repeat_window, "How many tokens are recent")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
+  app.add_option("--stop", flags->stops, "Stop before this text; may be given several times")
+      ->allow_extra_args(false);
+  app.add_flag("--ignore-eos", flags->ignore_end, "Go on after an end-of-text token");
+  app.add_option("--ctx", flags->context, "Positions of the KV cache (default: what the run needs)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option("--device", flags->device, "What runs it (default: the fastest there is)");
+  app.add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--json", flags->json, "Print one JSON object with text, tokens and times");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace
+
+const Command kRunCommand = {
+    "run",
+    "Generate text from a prompt",
+    "  lockstep run -p 'Write a haiku about rain'\n"
+    "  lockstep run -m model.gguf --chat -p 'What is a tensor?' --temp 0.7 --seed 3\n"
+    "  lockstep run -m model.gguf --tokens 1,15043,3186 -n 8 --json\n",
+    declare,
+};
+
+}  // namespace lockstep::cli

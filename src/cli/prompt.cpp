@@ -1,0 +1,94 @@
+#include "cli/prompt.h"
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "tokenizer/chat_template.h"
+
+namespace lockstep::cli {
+namespace {
+
+bool has_tokenizer(const gguf::File& file) {
+  const auto kind = file.text_or("tokenizer.ggml.model", "none");
+  return !kind.ok() || (*kind != "none" && *kind != "no_vocab");
+}
+
+Result<std::string> read_text(const PromptFlags& flags) {
+  if (flags.has_text) return flags.text;
+  if (flags.file.empty()) return error("no prompt: give -p TEXT, -f FILE or --tokens IDS");
+  if (flags.file == "-")
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::ifstream in(flags.file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (!in) return error("{}: cannot read the prompt", flags.file);
+  return text;
+}
+
+std::string text_of(const tokenizer::Tokenizer& tokenizer,
+                    const std::optional<tokenizer::TokenId>& id) {
+  return id ? std::string(tokenizer.text(*id)) : "";
+}
+
+// The conversation as the model's own template writes it.
+Result<std::string> as_chat(const PromptFlags& flags, const std::string& text,
+                            const model::Model& model, const tokenizer::Tokenizer& tokenizer) {
+  const auto source = model.file().text("tokenizer.chat_template");
+  if (!source.ok())
+    return error("--chat: the model has no chat template ({})", source.error().message);
+  LS_TRY(const tokenizer::ChatTemplate chat, tokenizer::ChatTemplate::parse(*source));
+  auto messages = nlohmann::ordered_json::array();
+  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
+  messages.push_back({{"role", "user"}, {"content", text}});
+  return chat.render({{"messages", messages},
+                      {"add_generation_prompt", true},
+                      {"bos_token", text_of(tokenizer, tokenizer.bos())},
+                      {"eos_token", text_of(tokenizer, tokenizer.eos())}});
+}
+
+}  // namespace
+
+void declare_prompt(CLI::App& app, PromptFlags& flags) {
+  auto* text = app.add_option_function<std::string>(
+      "-p,--prompt",
+      [&flags](const std::string& given) {
+        flags.text = given;
+        flags.has_text = true;
+      },
+      "The prompt");
+  auto* file = app.add_option("-f,--file", flags.file, "File with the prompt; - is standard input");
+  auto* tokens = app.add_option("--tokens", flags.tokens, "The prompt as token ids: 1,2,3");
+  tokens->delimiter(',');
+  text->excludes(file)->excludes(tokens);
+  file->excludes(tokens);
+  auto* chat = app.add_flag("--chat", flags.chat, "Wrap the prompt in the model's chat template");
+  chat->excludes(tokens);
+  app.add_option("--system", flags.system, "System message of the chat")->needs(chat);
+}
+
+Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) {
+  Prompt prompt;
+  if (has_tokenizer(model.file())) {
+    LS_TRY(prompt.tokenizer, tokenizer::Tokenizer::load(model.file()));
+  }
+  if (!flags.tokens.empty()) {
+    prompt.tokens = flags.tokens;
+    return prompt;
+  }
+  if (prompt.tokenizer == nullptr)
+    return error("{}: the model has no tokenizer; give the prompt as --tokens 1,2,3",
+                 model.file().path());
+  LS_TRY(std::string text, read_text(flags));
+  tokenizer::EncodeOptions options;
+  if (flags.chat) {
+    LS_TRY(text, as_chat(flags, text, model, *prompt.tokenizer));
+    // A template may write the first token itself: it must not stand there twice.
+    const std::string bos = text_of(*prompt.tokenizer, prompt.tokenizer->bos());
+    if (!bos.empty() && text.starts_with(bos)) options.add_special = false;
+  }
+  prompt.tokens = prompt.tokenizer->encode(text, options);
+  if (prompt.tokens.empty()) return error("the prompt has no tokens; the model needs at least one");
+  return prompt;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,34 @@
+// The prompt of a command, from text, a file, standard input or token ids, as a chat or plain.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace lockstep::cli {
+
+struct PromptFlags {
+  std::string text;
+  bool has_text = false;
+  std::string file;
+  std::vector<int32_t> tokens;
+  bool chat = false;
+  std::string system;
+};
+
+struct Prompt {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
+  std::vector<tokenizer::TokenId> tokens;
+};
+
+void declare_prompt(CLI::App& app, PromptFlags& flags);
+
+Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model);
+
+}  // namespace lockstep::cli

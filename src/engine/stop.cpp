@@ -1,0 +1,42 @@
+#include "engine/stop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::engine {
+namespace {
+
+// The longest end of `text` that is a beginning of `stop`.
+size_t overlap(std::string_view text, std::string_view stop) {
+  for (size_t size = std::min(text.size(), stop.size() - 1); size > 0; --size)
+    if (text.ends_with(stop.substr(0, size))) return size;
+  return 0;
+}
+
+}  // namespace
+
+StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  std::erase(stops_, "");
+}
+
+std::string StopFilter::push(std::string_view text) {
+  if (stopped_) return "";
+  held_ += text;
+  size_t first = std::string::npos;
+  size_t hold = 0;
+  for (const std::string& stop : stops_) {
+    first = std::min(first, held_.find(stop));
+    hold = std::max(hold, overlap(held_, stop));
+  }
+  stopped_ = first != std::string::npos;
+  const size_t shown = stopped_ ? first : held_.size() - hold;
+  std::string out = held_.substr(0, shown);
+  held_ = stopped_ ? "" : held_.substr(shown);
+  return out;
+}
+
+std::string StopFilter::finish() {
+  return std::exchange(held_, "");
+}
+
+}  // namespace lockstep::engine
