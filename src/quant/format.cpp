@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string>
 
 #include "base/check.h"
 
@@ -53,6 +54,11 @@ const FormatInfo& info(Format format) {
   const FormatInfo* found = find_format(static_cast<uint32_t>(format));
   LS_CHECK(found != nullptr, "no format {}", static_cast<uint32_t>(format));
   return *found;
+}
+
+void not_decodable(Format format) {
+  const std::string name(info(format).name);
+  check_failed(__FILE__, __LINE__, "the format is decodable", name);
 }
 
 int64_t size_bytes(const FormatInfo& format, int64_t values) {

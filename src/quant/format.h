@@ -45,6 +45,10 @@ const FormatInfo* find_format(uint32_t id);
 const FormatInfo* find_format(std::string_view name);  // any case
 const FormatInfo& info(Format format);
 
+// Ends the program: the caller passed on a format that it should have refused. (A function, since
+// blocks.h is read by nvcc, which cannot read the headers behind LS_CHECK.)
+[[noreturn]] void not_decodable(Format format);
+
 // Bytes of `values` consecutive values (a multiple of the block).
 int64_t size_bytes(const FormatInfo& format, int64_t values);
 
