@@ -22,11 +22,19 @@ StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)
 std::string StopFilter::push(std::string_view text) {
   if (stopped_) return "";
   held_ += text;
+  // The first to be complete counts, the longest of those that end together; so the result does
+  // not depend on how the text was cut into pieces.
   size_t first = std::string::npos;
+  size_t end = std::string::npos;
   size_t hold = 0;
   for (const std::string& stop : stops_) {
-    first = std::min(first, held_.find(stop));
     hold = std::max(hold, overlap(held_, stop));
+    const size_t found = held_.find(stop);
+    if (found == std::string::npos) continue;
+    if (std::pair(found + stop.size(), found) < std::pair(end, first)) {
+      first = found;
+      end = found + stop.size();
+    }
   }
   stopped_ = first != std::string::npos;
   const size_t shown = stopped_ ? first : held_.size() - hold;
