@@ -1,0 +1,308 @@
+#include "model/model.h"
+
+#include <filesystem>
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "gguf/writer.h"
+#include "model/forward.h"
+
+namespace lockstep::model {
+namespace {
+
+using gguf::Entry;
+using gguf::TensorPlan;
+
+// Answers every question for a weight with yes, and notes it.
+class NotedWeights : public Weights {
+ public:
+  explicit NotedWeights(bool biases) : biases_(biases) {}
+  bool has(const std::string& name) const override {
+    return name == "output.weight" || (biases_ && name.ends_with(".bias"));
+  }
+  std::vector<TensorPlan> plans;
+
+ protected:
+  op::Weight find(const std::string& name, const std::vector<int64_t>& dims) override {
+    plans.push_back({name, &quant::info(quant::Format::kF32), dims});
+    return {};
+  }
+
+ private:
+  bool biases_;
+};
+
+// A small model as lists that a test can spoil before they are written.
+struct Draft {
+  std::vector<Entry> metadata;
+  std::vector<TensorPlan> tensors;
+
+  Entry& entry(const std::string& key) {
+    for (Entry& e : metadata)
+      if (e.key == key) return e;
+    metadata.push_back({key, {}});
+    return metadata.back();
+  }
+  void set(const std::string& key, uint32_t value) { entry(key).value = {value}; }
+  void set(const std::string& key, float value) { entry(key).value = {value}; }
+  void set(const std::string& key, std::string value) { entry(key).value = {std::move(value)}; }
+  void erase(const std::string& key) {
+    std::erase_if(metadata, [&](const Entry& e) { return e.key == key; });
+  }
+  TensorPlan& tensor(const std::string& name) {
+    for (TensorPlan& t : tensors)
+      if (t.name == name) return t;
+    tensors.push_back({name, &quant::info(quant::Format::kF32), {1}});
+    return tensors.back();
+  }
+  void erase_tensor(const std::string& name) {
+    std::erase_if(tensors, [&](const TensorPlan& t) { return t.name == name; });
+  }
+};
+
+class ModelTest : public ::testing::Test {
+ protected:
+  ModelTest()
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("lockstep_model_{}.gguf", getpid())) {}
+  ~ModelTest() override { std::filesystem::remove(path_); }
+
+  // Seven heads, one of keys and values, a head size other than width / heads.
+  static Draft draft(const std::string& arch, bool biases = false) {
+    Draft d;
+    d.set("general.architecture", arch);
+    const auto key = [&](const char* name) { return arch + "." + name; };
+    d.set(key("block_count"), 2u);
+    d.set(key("embedding_length"), 28u);
+    d.set(key("attention.head_count"), 7u);
+    d.set(key("attention.head_count_kv"), 1u);
+    d.set(key("attention.key_length"), 6u);
+    d.set(key("attention.value_length"), 6u);
+    d.set(key("feed_forward_length"), 33u);
+    d.set(key("context_length"), 64u);
+    d.set(key(arch == "gpt2" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+          1e-5f);
+    Config config;
+    config.arch = find_architecture(arch);
+    config.layers = 2;
+    config.width = 28;
+    config.heads = 7;
+    config.kv_heads = 1;
+    config.head_size = config.value_size = 6;
+    config.feed_forward = 33;
+    config.context_length = 64;
+    config.vocabulary = 50;
+    config.rope.dims = 6;
+    NotedWeights weights(biases);
+    forward_pass(config, 64, weights);
+    d.tensors = weights.plans;
+    return d;
+  }
+
+  Result<Model> load(const Draft& d) {
+    auto writer = gguf::Writer::create(path_, d.metadata, d.tensors);
+    if (!writer.ok()) return writer.error();
+    Random random(1);
+    for (const TensorPlan& t : d.tensors) {
+      int64_t count = 1;
+      for (const int64_t dim : t.dims) count *= dim;
+      std::vector<float> values;
+      if (t.format->id != 0) return error("the test writes only F32");
+      for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(random.gaussian()));
+      if (auto r = writer->write(std::as_bytes(std::span(values))); !r.ok()) return r.error();
+    }
+    if (auto r = writer->finish(); !r.ok()) return r.error();
+    return Model::load(path_.string());
+  }
+
+  std::string failure(const Draft& d) {
+    auto model = load(d);
+    return model.ok() ? "loaded" : model.error().message;
+  }
+
+  std::filesystem::path path_;
+};
+
+#define EXPECT_SAYS(message, part)                                                               \
+  do {                                                                                           \
+    const std::string said = (message);                                                          \
+    EXPECT_NE(said.find(part), std::string::npos) << "expected: " << (part) << "\nin: " << said; \
+  } while (false)
+
+TEST_F(ModelTest, EveryArchitectureLoadsAndHasTheSharedCheckpoints) {
+  for (const Architecture& arch : architectures())
+    for (const bool biases : {false, true}) {
+      SCOPED_TRACE(arch.name);
+      auto model = load(draft(std::string(arch.name), biases));
+      ASSERT_TRUE(model.ok()) << model.error().message;
+      auto program = model->program(64);
+      ASSERT_TRUE(program.ok()) << program.error().message;
+      std::vector<std::string> expected = {"embedding"};
+      const bool rope = arch.positions != Architecture::Positions::kLearned;
+      for (const char* layer : {"blk.0.", "blk.1."})
+        for (const char* name :
+             {"attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_mix", "attn_scores",
+              "attn_probs", "attn_out", "attn_residual", "ffn_norm", "ffn_gate", "ffn_up",
+              "ffn_act", "ffn_out", "output"}) {
+          if (!rope && std::string_view(name).ends_with("_rope")) continue;
+          if (arch.feed_forward == Architecture::FeedForward::kPlain &&
+              std::string_view(name) == "ffn_gate")
+            continue;
+          expected.push_back(std::string(layer) + name);
+        }
+      expected.push_back("final_norm");
+      expected.push_back("logits");
+      std::vector<std::string> actual;
+      for (const op::Value& value : program->values)
+        if (value.checkpoint) actual.push_back(value.name);
+      EXPECT_EQ(actual, expected);
+    }
+}
+
+TEST_F(ModelTest, OpsReadOnlyWhatEarlierOnesWrote) {
+  for (const Architecture& arch : architectures()) {
+    auto model = load(draft(std::string(arch.name)));
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const op::Program program = *model->program(64);
+    std::vector<bool> written(program.values.size());
+    for (const op::Op& op : program.ops) {
+      for (const op::ValueId id : op.inputs)
+        EXPECT_TRUE(written[static_cast<size_t>(id)]) << arch.name;
+      for (const op::ValueId id : op.outputs) {
+        EXPECT_FALSE(written[static_cast<size_t>(id)]) << arch.name;
+        written[static_cast<size_t>(id)] = true;
+      }
+    }
+    EXPECT_EQ(program.value(program.logits()).name, "logits");
+  }
+}
+
+TEST_F(ModelTest, AllProblemsAreToldAtOnce) {
+  Draft d = draft("llama");
+  d.erase_tensor("blk.1.ffn_down.weight");
+  d.tensor("blk.0.attn_q.weight").dims = {42, 28};
+  d.tensor("output_norm.weight").dims = {27};
+  d.tensor("blk.0.attn_sinks.weight").dims = {7};
+  const std::string message = failure(d);
+  EXPECT_SAYS(message, "4 problems");
+  EXPECT_SAYS(message, "tensor blk.1.ffn_down.weight is missing; expected shape [33, 28]");
+  EXPECT_SAYS(message, "tensor blk.0.attn_q.weight has shape [42, 28]; expected [28, 42]");
+  EXPECT_SAYS(message, "tensor output_norm.weight has shape [27]; expected [28]");
+  EXPECT_SAYS(message, "tensor blk.0.attn_sinks.weight [7] has no place in this architecture");
+}
+
+TEST_F(ModelTest, MetadataProblemsAreToldAtOnce) {
+  Draft d = draft("llama");
+  d.erase("llama.block_count");
+  d.set("llama.embedding_length", "many");
+  d.set("llama.attention.head_count_kv", 2u);
+  d.set("llama.rope.dimension_count", 5u);
+  d.set("llama.rope.scaling.type", "spiral");
+  const std::string message = failure(d);
+  EXPECT_SAYS(message, "5 problems");
+  EXPECT_SAYS(message, "llama.block_count");
+  EXPECT_SAYS(message, "llama.embedding_length");
+  EXPECT_SAYS(message, "llama.attention.head_count_kv is 2; expected a divisor of");
+  EXPECT_SAYS(message,
+              "llama.rope.dimension_count is 5; expected an even number up to the head size 6");
+  EXPECT_SAYS(message,
+              "llama.rope.scaling.type is 'spiral'; supported: none, linear, yarn, longrope");
+}
+
+TEST_F(ModelTest, AnotherArchitectureListsWhatIsSupported) {
+  Draft d = draft("llama");
+  d.set("general.architecture", "mamba");
+  EXPECT_SAYS(
+      failure(d),
+      "architecture 'mamba' is not supported; supported: gpt2, llama, qwen2, qwen3, phi3, granite");
+  d.erase("general.architecture");
+  EXPECT_SAYS(failure(d), "general.architecture");
+}
+
+TEST_F(ModelTest, HostileCountsAreErrorsAndCostNothing) {
+  for (const char* key :
+       {"block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
+        "attention.key_length", "attention.value_length", "feed_forward_length"})
+    for (const uint32_t value : {0u, 0x7fffffffu, 0xffffffffu}) {
+      Draft d = draft("llama");
+      d.set(std::string("llama.") + key, value);
+      EXPECT_NE(failure(d), "loaded") << key << " " << value;
+    }
+  Draft d = draft("llama");
+  d.set("llama.block_count", 1000000000u);
+  EXPECT_SAYS(failure(d), "llama.block_count is 1000000000, but the file has");
+  d = draft("llama");
+  d.set("llama.attention.layer_norm_rms_epsilon", std::numeric_limits<float>::quiet_NaN());
+  EXPECT_SAYS(failure(d), "llama.attention.layer_norm_rms_epsilon is nan");
+}
+
+TEST_F(ModelTest, RequiredBiasesAreRequired) {
+  Draft d = draft("qwen2");
+  d.erase_tensor("blk.1.attn_k.bias");
+  EXPECT_SAYS(failure(d), "tensor blk.1.attn_k.bias is missing; expected shape [6]");
+}
+
+TEST_F(ModelTest, TiedOutputUsesTheEmbeddingTable) {
+  Draft d = draft("llama");
+  d.erase_tensor("output.weight");
+  auto model = load(d);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const op::Program program = *model->program(8);
+  EXPECT_EQ(std::get<op::Linear>(program.ops.back().what).weight.name, "token_embd.weight");
+}
+
+TEST_F(ModelTest, ContextBeyondTheModelsIsAnError) {
+  auto model = load(draft("llama"));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_TRUE(model->program(64).ok());
+  const auto program = model->program(65);
+  ASSERT_FALSE(program.ok());
+  EXPECT_SAYS(program.error().message, "a context of 65 positions was asked for; the model has 64");
+}
+
+TEST_F(ModelTest, GraniteScalesBecomeOps) {
+  Draft d = draft("granite");
+  d.set("granite.embedding_scale", 12.0f);
+  d.set("granite.residual_scale", 0.25f);
+  d.set("granite.attention.scale", 0.5f);
+  d.set("granite.logit_scale", 8.0f);
+  auto model = load(d);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const op::Program program = *model->program(8);
+  std::vector<double> factors;
+  for (const op::Op& op : program.ops) {
+    if (const auto* scale = std::get_if<op::Scale>(&op.what)) factors.push_back(scale->factor);
+    if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
+      EXPECT_EQ(attention->scale, 0.5);
+    }
+  }
+  EXPECT_EQ(factors, (std::vector<double>{12, 0.25, 0.25, 0.25, 0.25, 0.125}));
+}
+
+TEST_F(ModelTest, PhiFactorsDependOnTheContextAskedFor) {
+  Draft d = draft("phi3");
+  d.set("phi3.rope.scaling.original_context_length", 32u);
+  d.set("phi3.rope.scaling.attn_factor", 1.19f);
+  d.tensor("rope_factors_short.weight").dims = {3};
+  d.tensor("rope_factors_long.weight").dims = {3};
+  auto model = load(d);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const auto factors = [&](int64_t context) {
+    const op::Program program = *model->program(context);
+    for (const op::Op& op : program.ops)
+      if (const auto* rope = std::get_if<op::Rope>(&op.what)) return rope->factors;
+    return std::vector<float>{};
+  };
+  const auto stored = [&](const char* name) {
+    const auto* data = reinterpret_cast<const float*>(model->file().tensor(name)->data.data());
+    return std::vector<float>(data, data + 3);
+  };
+  EXPECT_EQ(factors(32), stored("rope_factors_short.weight"));
+  EXPECT_EQ(factors(33), stored("rope_factors_long.weight"));
+}
+
+}  // namespace
+}  // namespace lockstep::model
