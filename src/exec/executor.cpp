@@ -1,7 +1,5 @@
 #include "exec/executor.h"
 
-#include "base/float16.h"
-
 namespace lockstep::exec {
 
 int64_t View::size() const {
@@ -11,17 +9,7 @@ int64_t View::size() const {
 }
 
 double View::at(int64_t index) const {
-  switch (dtype) {
-    case DType::kF64:
-      return static_cast<const double*>(data)[index];
-    case DType::kF32:
-      return static_cast<double>(static_cast<const float*>(data)[index]);
-    case DType::kF16:
-      return static_cast<double>(half_to_float(static_cast<const uint16_t*>(data)[index]));
-    case DType::kBF16:
-      return static_cast<double>(bfloat_to_float(static_cast<const uint16_t*>(data)[index]));
-  }
-  LS_CHECK(false, "dtype {}", static_cast<int>(dtype));
+  return load_number(dtype, static_cast<const std::byte*>(data) + index * size_bytes(dtype));
 }
 
 Result<void> check_step(const op::Program& program, int64_t positions, const Step& step) {
