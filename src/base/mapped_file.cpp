@@ -27,7 +27,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   ::close(fd);
   if (data == MAP_FAILED)
     return lockstep::error("{}: cannot map {} bytes: {}", path, size, std::strerror(map_error));
-  return MappedFile(path, static_cast<const std::byte*>(data), size);
+  const int64_t modified_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return MappedFile(path, static_cast<const std::byte*>(data), size, modified_ns);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept {
@@ -38,6 +39,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(modified_ns_, other.modified_ns_);
   return *this;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -19,14 +20,16 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  int64_t modified_ns() const { return modified_ns_; }  // since 1970, of the file that is mapped
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, const std::byte* data, size_t size, int64_t modified_ns)
+      : path_(std::move(path)), data_(data), size_(size), modified_ns_(modified_ns) {}
 
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int64_t modified_ns_ = 0;
 };
 
 }  // namespace lockstep

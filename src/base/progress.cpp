@@ -4,18 +4,11 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 namespace lockstep {
-namespace {
-
-int terminal_width() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-}  // namespace
 
 Progress::Progress(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
@@ -44,9 +37,10 @@ void Progress::draw(bool force) {
   const std::string tail =
       fmt::format(" {:3.0f}% {}/{} {} {:.0f}s left", 100 * share, done_, total_, unit_,
                   share > 0 ? seconds * (1 - share) / share : 0.0);
-  const int room = terminal_width() - static_cast<int>(label_.size() + tail.size()) - 4;
-  const int width = std::clamp(room, 0, 40);
-  const int filled = static_cast<int>(share * width);
+  const int64_t room =
+      terminal_width(STDERR_FILENO, 80) - static_cast<int64_t>(label_.size() + tail.size()) - 4;
+  const int64_t width = std::clamp<int64_t>(room, 0, 40);
+  const auto filled = static_cast<int64_t>(share * static_cast<double>(width));
   const std::string bar =
       width > 0 ? fmt::format(" [{}{}]", std::string(static_cast<size_t>(filled), '#'),
                               std::string(static_cast<size_t>(width - filled), '.'))
