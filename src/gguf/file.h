@@ -20,18 +20,28 @@ struct Tensor {
   std::string name;
   const quant::FormatInfo* format = nullptr;
   std::vector<int64_t> dims;        // first dimension fastest, as in the file; 1 to 4 of them
-  std::span<const std::byte> data;  // in the map
+  std::span<const std::byte> data;  // in the map, at a multiple of the file's alignment
   int64_t file_offset = 0;          // of the data, in the file that holds it
 
   int64_t values() const;     // product of dims
   std::string shape() const;  // "[896, 151936]"
 };
 
+// A file on disk, as it was when it was opened.
+struct Part {
+  std::string path;
+  int64_t size_bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+};
+
 class File {
  public:
+  // Touches the header only: tensor data comes in as it is read. Of a split model, `path` is the
+  // first file; the others lie beside it.
   static Result<File> open(const std::string& path);
 
-  // Only the structure, from bytes in memory; `path` is for messages. `bytes` must outlive it.
+  // One file from bytes in memory, parts of split ones included; `path` is for messages. `bytes`
+  // must outlive it.
   static Result<File> parse(std::span<const std::byte> bytes, const std::string& path);
 
   File(File&&) noexcept;
@@ -41,10 +51,10 @@ class File {
   const std::string& path() const;  // of the first file
   uint32_t version() const;
   int64_t alignment() const;
-  int64_t size_bytes() const;                  // all split files together
-  std::span<const std::string> parts() const;  // paths of all files, one unless split
-  std::span<const Entry> metadata() const;     // in file order
-  std::span<const Tensor> tensors() const;     // in file order
+  int64_t size_bytes() const;               // all split files together
+  std::span<const Part> parts() const;      // one unless split; none where parsed from memory
+  std::span<const Entry> metadata() const;  // in file order; of the first where split
+  std::span<const Tensor> tensors() const;  // in file order, those of all split files
 
   const Value* find(std::string_view key) const;  // nullptr where absent
   const Tensor* tensor(std::string_view name) const;

@@ -25,10 +25,12 @@ enum class Type : uint32_t {
   kI64,
   kF64,
 };
+inline constexpr uint32_t kTypes = 13;
 
 std::string_view name(Type type);  // "u32", "string", ...
 
-struct Value;
+// Arrays within arrays within ...: deeper than anyone needs, shallow enough for recursion.
+inline constexpr int kMaxDepth = 8;
 
 // Elements are of one type. Nested arrays (which the format allows) have Array elements.
 struct Array {
@@ -54,5 +56,15 @@ struct Entry {
   std::string key;
   Value value;
 };
+
+// "u32", or for arrays the type of the elements and how many: "string[32000]".
+std::string type_name(const Value& value);
+
+// For people, on one line: what passes so many array items, or characters of a text, is left out.
+std::string preview(const Value& value, int64_t max_items, int64_t max_chars);
+
+// As it stands in a file: a type and the value; a length and the bytes of a text.
+void append_value(std::string& out, const Value& value);
+void append_text(std::string& out, std::string_view text);
 
 }  // namespace lockstep::gguf

@@ -1,0 +1,123 @@
+#include "gguf/output.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace lockstep::gguf {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<int> counter{0};
+  return fmt::format("{}.part-{}-{}", path, ::getpid(), counter++);
+}
+
+}  // namespace
+
+Output::Output(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {
+  buffer_.reserve(kBufferBytes);
+}
+
+Output::Output(Output&& other) noexcept {
+  *this = std::move(other);
+}
+
+Output& Output::operator=(Output&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(fd_, other.fd_);
+  std::swap(buffer_, other.buffer_);
+  return *this;
+}
+
+Output::~Output() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Error Output::failed(const char* what, int code) const {
+  return error("{}: cannot {}: {}", printable(path_), what, std::strerror(code));
+}
+
+Result<Output> Output::create(const std::string& path) {
+  struct stat info {};
+  // Found now rather than when everything is written.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return error("{}: cannot write: found {}, expected a file or nothing", printable(path),
+                 S_ISDIR(info.st_mode) ? "a folder" : "something that is no regular file");
+  std::string temporary = temporary_name(path);
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return error("{}: cannot write: {}", printable(path), std::strerror(errno));
+  return Output(path, std::move(temporary), fd);
+}
+
+Result<void> Output::reserve(int64_t bytes) {
+  if (bytes == 0 || ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return {};
+  if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return {};
+  const int code = errno;
+  return error("{}: cannot write {} bytes: {}", printable(path_), bytes, std::strerror(code));
+}
+
+Result<void> Output::write(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > kBufferBytes) LS_TRY_VOID(flush());
+  if (bytes.size() >= kBufferBytes) return write_all(bytes);
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  return {};
+}
+
+Result<void> Output::write_zeros(int64_t bytes) {
+  static constexpr std::byte kZeros[4096] = {};
+  while (bytes > 0) {
+    const int64_t piece = std::min<int64_t>(bytes, sizeof kZeros);
+    LS_TRY_VOID(write(std::span(kZeros, static_cast<size_t>(piece))));
+    bytes -= piece;
+  }
+  return {};
+}
+
+Result<void> Output::flush() {
+  LS_TRY_VOID(write_all(buffer_));
+  buffer_.clear();
+  return {};
+}
+
+Result<void> Output::write_all(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return failed("write", errno);
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+  return {};
+}
+
+Result<void> Output::finish() {
+  LS_TRY_VOID(flush());
+  if (::fsync(fd_) != 0) return failed("write", errno);
+  if (::close(std::exchange(fd_, -1)) != 0) return failed("write", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename", errno);
+  temporary_.clear();
+  // The name itself reaches the disk with its folder; where that cannot be opened, the file is
+  // still whole.
+  const auto folder = std::filesystem::path(path_).parent_path();
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    ::fsync(fd);
+    ::close(fd);
+  }
+  return {};
+}
+
+}  // namespace lockstep::gguf

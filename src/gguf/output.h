@@ -1,0 +1,45 @@
+// A file in the making: written beside its target, and under the target's name only when it is
+// whole. Whatever goes wrong leaves nothing behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lockstep::gguf {
+
+class Output {
+ public:
+  static Result<Output> create(const std::string& path);
+  Output(Output&& other) noexcept;
+  Output& operator=(Output&& other) noexcept;
+  ~Output();  // removes what is not finished
+
+  const std::string& path() const { return path_; }
+
+  // Asks the file system for the room, so that a full disk shows before hours of work.
+  Result<void> reserve(int64_t bytes);
+
+  Result<void> write(std::span<const std::byte> bytes);
+  Result<void> write_zeros(int64_t bytes);
+
+  // To the disk, then to its name.
+  Result<void> finish();
+
+ private:
+  Output(std::string path, std::string temporary, int fd);
+  Error failed(const char* what, int code) const;
+  Result<void> write_all(std::span<const std::byte> bytes);
+  Result<void> flush();
+
+  std::string path_;
+  std::string temporary_;  // empty once it is gone
+  int fd_ = -1;
+  std::vector<std::byte> buffer_;  // small writes are gathered here
+};
+
+}  // namespace lockstep::gguf
