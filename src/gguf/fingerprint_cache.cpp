@@ -1,0 +1,86 @@
+#include "gguf/fingerprint_cache.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+#include <xxhash.h>
+
+#include "gguf/output.h"
+
+namespace lockstep::gguf {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// $XDG_CACHE_HOME/lockstep; the base directory specification wants relative paths ignored.
+fs::path cache_folder() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg != nullptr && fs::path(xdg).is_absolute()) return fs::path(xdg) / "lockstep";
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && fs::path(home).is_absolute()) return fs::path(home) / ".cache/lockstep";
+  return {};
+}
+
+// Which files the fingerprint was taken of. Anything that JSON cannot say is replaced: two such
+// paths may share an entry only if size and time agree too.
+json identity(std::span<const Part> parts) {
+  json files = json::array();
+  for (const Part& part : parts) {
+    std::error_code problem;
+    files.push_back({{"path", fs::absolute(part.path, problem).lexically_normal().string()},
+                     {"size_bytes", part.size_bytes},
+                     {"modified_ns", part.modified_ns}});
+  }
+  return files;
+}
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+fs::path entry_path(std::span<const Part> parts) {
+  const fs::path folder = cache_folder();
+  if (folder.empty() || parts.empty()) return {};
+  std::error_code problem;
+  const std::string path = fs::absolute(parts[0].path, problem).lexically_normal().string();
+  return folder / fmt::format("fingerprint-{:016x}.json", XXH3_64bits(path.data(), path.size()));
+}
+
+bool is_fingerprint(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+std::optional<std::string> cached_fingerprint(std::span<const Part> parts) {
+  const fs::path path = entry_path(parts);
+  if (path.empty()) return std::nullopt;
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  const json entry = json::parse(text.str(), nullptr, false);
+  if (!entry.is_object() || !entry.contains("files") || !entry.contains("fingerprint") ||
+      !entry["fingerprint"].is_string() || dumped(entry["files"]) != dumped(identity(parts)))
+    return std::nullopt;
+  auto fingerprint = entry["fingerprint"].get<std::string>();
+  if (!is_fingerprint(fingerprint)) return std::nullopt;
+  return fingerprint;
+}
+
+void cache_fingerprint(std::span<const Part> parts, const std::string& fingerprint) {
+  const fs::path path = entry_path(parts);
+  if (path.empty()) return;
+  std::error_code problem;
+  fs::create_directories(path.parent_path(), problem);
+  const std::string text =
+      dumped({{"files", identity(parts)}, {"fingerprint", fingerprint}}) + "\n";
+  auto output = Output::create(path.string());
+  if (!output.ok() || !output->write(std::as_bytes(std::span(text))).ok()) return;
+  (void)output->finish().ok();
+}
+
+}  // namespace lockstep::gguf
