@@ -25,5 +25,6 @@ struct Command {
 
 // One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
 extern const Command kRunCommand;
+extern const Command kInspectCommand;
 
 }  // namespace lockstep::cli

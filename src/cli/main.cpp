@@ -10,6 +10,7 @@ namespace {
 const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
     &kRunCommand,
+    &kInspectCommand,
 };
 
 int main(int argc, char** argv) {
