@@ -1,0 +1,60 @@
+// Least-squares fits of short runs of values by scaled whole numbers: what the encoders search
+// with.
+//
+// All of these work on values that were brought near one (largest magnitude in [1, 2), see
+// Normalized), so that squares neither overflow nor vanish; n is 16 or 32. Results are the same on
+// every machine: four fixed lanes, summed in a fixed order.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::quant {
+
+// Values of a block times 2^-exponent.
+struct Normalized {
+  float values[256];
+  int exponent = 0;
+  bool zero = false;  // all values are zero
+};
+
+// Clamps to [-limit, limit] (what the format can reach) and normalizes n values.
+Normalized normalize(const float* source, int n, float limit);
+
+// The codes that a format has.
+struct CodeRange {
+  int low;
+  int high;
+};
+
+// x ~ scale * code + offset
+struct Affine {
+  float scale = 0;
+  float offset = 0;
+};
+
+// The best scale (of either sign) for x ~ scale * code, as far as a search over starting scales and
+// alternating between codes and scale finds it. `n_starts` scales of each sign are tried.
+float fit_scale(const float* x, int n, CodeRange codes, int n_starts);
+
+// The best scale >= 0 and offset for codes 0..high. With `offset_below_zero`, offset <= 0.
+Affine fit_affine(const float* x, int n, int high, bool offset_below_zero);
+
+// Sum of squared errors with the best codes for the given scale and offset.
+float squared_error(const float* x, int n, Affine fit, CodeRange codes);
+
+// The best codes for the given scale and offset.
+void choose_codes(const float* x, int n, Affine fit, CodeRange codes, int8_t* out);
+
+// Sums over a group of values x, with codes q, that refits of a whole block need.
+struct CodeSums {
+  double q = 0, qq = 0, xq = 0, x = 0;
+};
+CodeSums code_sums(const float* x, int n, Affine fit, CodeRange codes);
+
+// The half nearest to value * 2^exponent that is finite and, unless value is zero, not zero.
+uint16_t half_scale(double value, int exponent);
+
+// half * 2^-exponent: the scale as the decoder sees it, among normalized values.
+float normalized_half(uint16_t half, int exponent);
+
+}  // namespace lockstep::quant
