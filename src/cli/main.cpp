@@ -11,6 +11,8 @@ const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
     &kRunCommand,
     &kInspectCommand,
+    &kTensorCommand,
+    &kQuantizeCommand,
 };
 
 int main(int argc, char** argv) {

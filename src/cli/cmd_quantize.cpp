@@ -1,0 +1,162 @@
+// lockstep quantize: a model file in another format.
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/model_path.h"
+#include "gguf/quantize.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string source;
+  std::string target;
+  std::string recipe;
+  bool pure = false;
+  bool requantize = false;
+  bool force = false;
+  bool dry_run = false;
+  bool json = false;
+};
+
+struct Share {
+  int64_t tensors = 0;
+  int64_t values = 0;
+  int64_t bytes = 0;
+
+  double bits() const {
+    return values > 0 ? 8 * static_cast<double>(bytes) / static_cast<double>(values) : 0;
+  }
+};
+
+// What the plan makes of the file, by format, and in all.
+struct Summary {
+  std::map<uint32_t, Share> shares;  // by GGUF's type number
+  Share before, after;
+};
+
+Summary summarize(const gguf::File& source, const gguf::QuantizePlan& plan) {
+  Summary summary;
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const gguf::Tensor& tensor = source.tensors()[i];
+    const quant::FormatInfo& format = *plan.tensors[i].format;
+    const int64_t values = tensor.values();
+    const int64_t bytes = quant::size_bytes(format, values);
+    for (Share* share : {&summary.shares[format.id], &summary.after}) {
+      share->tensors += 1;
+      share->values += values;
+      share->bytes += bytes;
+    }
+    summary.before.tensors += 1;
+    summary.before.values += values;
+    summary.before.bytes += static_cast<int64_t>(tensor.data.size());
+  }
+  return summary;
+}
+
+void print_json(const Summary& summary, const Flags& flags) {
+  nlohmann::ordered_json out = {{"path", flags.target},
+                                {"recipe", quant::find_recipe(flags.recipe)->name},
+                                {"written", !flags.dry_run},
+                                {"bytes_before", summary.before.bytes},
+                                {"bytes", summary.after.bytes},
+                                {"bits_per_weight", summary.after.bits()},
+                                {"formats", nlohmann::ordered_json::array()}};
+  for (const auto& [id, share] : summary.shares)
+    out["formats"].push_back({{"type", quant::find_format(id)->name},
+                              {"tensors", share.tensors},
+                              {"values", share.values},
+                              {"bytes", share.bytes}});
+  fmt::print("{}\n", out.dump());
+}
+
+void print_text(const Summary& summary, const Flags& flags) {
+  Table table({{"format"}, {"tensors", true}, {"size", true}, {"bits a weight", true}});
+  const auto add = [&](std::string_view name, const Share& share) {
+    table.add({std::string(name), fmt::format("{}", share.tensors), human(share.bytes) + "B",
+               fmt::format("{:.2f}", share.bits())});
+  };
+  for (const auto& [id, share] : summary.shares) add(quant::find_format(id)->name, share);
+  if (summary.shares.size() > 1) add("all", summary.after);
+  fmt::print("{}", table.render(terminal_width(STDOUT_FILENO, INT64_MAX),
+                                Paint(terminal_colours(STDOUT_FILENO))));
+  fmt::print("{}{}: {}B of weights, from {}B\n", flags.dry_run ? "(not written) " : "",
+             printable(flags.target), human(summary.after.bytes), human(summary.before.bytes));
+}
+
+Result<void> check_target(const std::string& source, const Flags& flags) {
+  std::error_code failed;
+  if (!fs::exists(flags.target, failed)) return {};
+  if (fs::equivalent(source, flags.target, failed))
+    return error("{} is the source itself; give another name", flags.target);
+  if (fs::is_directory(flags.target, failed)) return error("{} is a folder", flags.target);
+  if (!flags.force) return error("{} exists; --force replaces it", flags.target);
+  return {};
+}
+
+Result<int> run(const Flags& flags) {
+  gguf::QuantizeOptions options;
+  options.recipe = quant::find_recipe(flags.recipe);
+  options.pure = flags.pure;
+  options.requantize = flags.requantize;
+  if (options.recipe == nullptr)
+    return error("no type '{}'; there are {}", printable(flags.recipe, 100), quant::recipe_names());
+  LS_TRY(const std::string path, model_path(flags.source));
+  LS_TRY(const gguf::File source, gguf::File::open(path));
+  if (!flags.dry_run) LS_TRY_VOID(check_target(path, flags));
+  LS_TRY(const gguf::QuantizePlan plan, gguf::plan_quantization(source, options));
+  const Summary summary = summarize(source, plan);
+  if (!flags.dry_run) {
+    constexpr int64_t kMegabyte = 1000000;
+    Progress progress("quantize", summary.before.bytes / kMegabyte, "MB");
+    int64_t done = 0;
+    LS_TRY_VOID(gguf::quantize(source, plan, flags.target, [&](int64_t bytes) {
+      const int64_t before = done / kMegabyte;
+      done += bytes;
+      progress.advance(done / kMegabyte - before);
+    }));
+  }
+  if (flags.json)
+    print_json(summary, flags);
+  else
+    print_text(summary, flags);
+  return kDone;
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("in", flags->source, "GGUF file to read; F32, F16 or BF16")->required();
+  app.add_option("out", flags->target, "GGUF file to write")->required();
+  app.add_option("type", flags->recipe, "One of " + quant::recipe_names())->required();
+  app.add_flag("--pure", flags->pure, "Every weight in the type's own format, no mix");
+  app.add_flag("--requantize", flags->requantize,
+               "Allow a source that is quantized already (decoded exactly first)");
+  app.add_flag("--force", flags->force, "Replace an existing file");
+  app.add_flag("--dry-run", flags->dry_run, "Only tell what would be written");
+  app.add_flag("--json", flags->json, "The summary as JSON");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace
+
+const Command kQuantizeCommand = {
+    "quantize",
+    "Write a model in another format",
+    "  lockstep quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
+    "  lockstep quantize model-f16.gguf out.gguf Q6_K --dry-run\n"
+    "  lockstep quantize model-q8_0.gguf small.gguf Q4_0 --requantize\n",
+    declare,
+};
+
+}  // namespace lockstep::cli

@@ -1,0 +1,171 @@
+#include "gguf/quantize.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include <fmt/ranges.h>
+
+#include "base/parallel.h"
+#include "quant/decode.h"
+#include "quant/encode.h"
+
+namespace lockstep::gguf {
+namespace {
+
+constexpr uint32_t kQuantizationVersion = 2;  // of the block layouts; GGUF files have no other
+
+bool is_quantized(const quant::FormatInfo& format) {
+  return format.block_values > 1;
+}
+
+quant::ModelShape shape_of(const File& source) {
+  quant::ModelShape shape;
+  shape.tied_output = source.tensor("output.weight") == nullptr;
+  // Files without these (or with a list, one number a layer) still get the plain mix.
+  const auto architecture = source.text("general.architecture");
+  const std::string prefix = architecture.ok() ? std::string(*architecture) : "";
+  const auto number = [&](std::string_view key) -> int64_t {
+    const auto found = source.integer(prefix + std::string(key));
+    return found.ok() ? *found : 0;
+  };
+  shape.layers = number(".block_count");
+  shape.heads = number(".attention.head_count");
+  shape.kv_heads = number(".attention.head_count_kv");
+  if (shape.kv_heads == 0) shape.kv_heads = shape.heads;
+  return shape;
+}
+
+const quant::FormatInfo* target_of(const Tensor& tensor, const QuantizeOptions& options,
+                                   const quant::ModelShape& shape) {
+  if (!quant::is_quantized_weight(tensor.name, tensor.dims)) {
+    // Norms and biases become F32 from other floats; anything else (whole numbers) stays.
+    const bool plain = tensor.format->decodable && !is_quantized(*tensor.format);
+    return plain ? &quant::info(quant::Format::kF32) : tensor.format;
+  }
+  const quant::Format format =
+      options.pure ? quant::fit_row(options.recipe->base, tensor.dims[0])
+                   : quant::choose_format(*options.recipe, shape, tensor.name, tensor.dims);
+  return &quant::info(format);
+}
+
+void set(std::vector<Entry>& metadata, std::string_view key, uint32_t value) {
+  const auto found = std::ranges::find(metadata, key, &Entry::key);
+  if (found != metadata.end())
+    found->value.value = value;
+  else
+    metadata.push_back({std::string(key), {value}});
+}
+
+// "[3, 17]": where value `index` of a tensor stands.
+std::string coordinates(const Tensor& tensor, int64_t index) {
+  std::vector<int64_t> place;
+  for (const int64_t dim : tensor.dims) {
+    place.push_back(index % dim);
+    index /= dim;
+  }
+  return fmt::format("[{}]", fmt::join(place, ", "));
+}
+
+// Decodes and encodes a tensor into `out` piece by piece.
+class Converter {
+ public:
+  Converter(const Tensor& tensor, const quant::FormatInfo& target)
+      : tensor_(tensor), target_(target) {}
+
+  // Values [first, first + n) into `out`; both are whole blocks.
+  Result<void> convert(int64_t first, int64_t n, std::vector<std::byte>& out) {
+    out.resize(static_cast<size_t>(quant::size_bytes(target_, n)));
+    const int64_t pieces = (n + kPiece - 1) / kPiece;
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> values(static_cast<size_t>(std::min(kPiece, n)));
+      for (int64_t piece = begin; piece < end; ++piece) {
+        const int64_t at = piece * kPiece;
+        convert_piece(first + at, std::min(kPiece, n - at), values,
+                      out.data() + quant::size_bytes(target_, at));
+      }
+    });
+    if (first_bad_ == kNone) return {};
+    return error("tensor {}: value {} at {} is not finite; a finite number was expected",
+                 tensor_.name, first_bad_.load(), coordinates(tensor_, first_bad_));
+  }
+
+ private:
+  static constexpr int64_t kPiece = 1 << 14;  // a multiple of every block
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
+  void convert_piece(int64_t first, int64_t n, std::vector<float>& values, std::byte* out) {
+    const std::byte* from = tensor_.data.data() + quant::size_bytes(*tensor_.format, first);
+    quant::decode(tensor_.format->format(), from, n, values.data());
+    const auto bad = std::find_if(values.begin(), values.begin() + n,
+                                  [](float value) { return !std::isfinite(value); });
+    if (bad != values.begin() + n) {
+      const int64_t place = first + (bad - values.begin());
+      int64_t known = first_bad_;
+      while (place < known && !first_bad_.compare_exchange_weak(known, place)) {
+      }
+      return;
+    }
+    if (&target_ == tensor_.format)
+      std::copy_n(from, quant::size_bytes(target_, n), out);
+    else
+      quant::encode(target_.format(), values.data(), n, out);
+  }
+
+  const Tensor& tensor_;
+  const quant::FormatInfo& target_;
+  std::atomic<int64_t> first_bad_{kNone};
+};
+
+}  // namespace
+
+Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions& options) {
+  QuantizePlan plan;
+  const quant::ModelShape shape = shape_of(source);
+  for (const Tensor& tensor : source.tensors()) {
+    const quant::FormatInfo* target = target_of(tensor, options, shape);
+    if (target != tensor.format && !tensor.format->decodable)
+      return error("{}: tensor {} is {}, which cannot be decoded", source.path(), tensor.name,
+                   tensor.format->name);
+    if (target != tensor.format && is_quantized(*tensor.format) && !options.requantize)
+      return error(
+          "{}: tensor {} is {} already, and quantizing twice loses more than once; start from an "
+          "F32, F16 or BF16 file, or allow it (--requantize)",
+          source.path(), tensor.name, tensor.format->name);
+    plan.tensors.push_back({tensor.name, target, tensor.dims});
+  }
+  for (const Entry& entry : source.metadata())
+    if (!entry.key.starts_with("split.")) plan.metadata.push_back(entry);  // one file comes out
+  set(plan.metadata, "general.file_type", options.recipe->file_type);
+  set(plan.metadata, "general.quantization_version", kQuantizationVersion);
+  return plan;
+}
+
+Result<void> quantize(const File& source, const QuantizePlan& plan, const std::string& path,
+                      const std::function<void(int64_t)>& advance) {
+  constexpr int64_t kChunk = 1 << 22;  // values; at most 16 MiB of output in memory
+  LS_TRY(Writer writer, Writer::create(path, plan.metadata, plan.tensors));
+  std::vector<std::byte> out;
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const Tensor& tensor = source.tensors()[i];
+    const quant::FormatInfo& target = *plan.tensors[i].format;
+    if (!tensor.format->decodable) {  // kept as it is
+      LS_TRY_VOID(writer.write(tensor.data));
+      advance(static_cast<int64_t>(tensor.data.size()));
+      continue;
+    }
+    Converter converter(tensor, target);
+    const int64_t values = tensor.values();
+    for (int64_t first = 0; first < values; first += kChunk) {
+      const int64_t n = std::min(kChunk, values - first);
+      if (auto done = converter.convert(first, n, out); !done.ok())
+        return error("{}: {}", source.path(), done.error().message);
+      LS_TRY_VOID(writer.write(out));
+      advance(quant::size_bytes(*tensor.format, n));
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace lockstep::gguf

@@ -1,0 +1,35 @@
+// A model file in other formats: what each tensor becomes, and the writing of it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "gguf/file.h"
+#include "gguf/writer.h"
+#include "quant/recipe.h"
+
+namespace lockstep::gguf {
+
+struct QuantizeOptions {
+  const quant::Recipe* recipe = nullptr;
+  bool pure = false;        // every weight in the recipe's base format (or what its rows allow)
+  bool requantize = false;  // quantized sources are fine: decoded exactly, then encoded again
+};
+
+// The header of the new file. Tensors stand in the order of the source.
+struct QuantizePlan {
+  std::vector<Entry> metadata;
+  std::vector<TensorPlan> tensors;
+};
+
+// An error where a tensor cannot be decoded, or is quantized already and must not be again.
+Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions& options);
+
+// Writes the file, a piece of a tensor at a time, on all cores. `advance` is told the bytes of the
+// source that were done. A value that is not finite is an error, and no file is left.
+Result<void> quantize(const File& source, const QuantizePlan& plan, const std::string& path,
+                      const std::function<void(int64_t)>& advance);
+
+}  // namespace lockstep::gguf
