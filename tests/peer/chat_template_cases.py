@@ -1,6 +1,7 @@
 """Jinja set up as Hugging Face transformers does it, and conversations to render with it."""
 
 import datetime
+import functools
 import json
 
 import jinja2
@@ -45,10 +46,15 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=1)
+def compiled(template):
+    return environment().from_string(template)
+
+
 def expected(template, context):
     """{"text": ...}, or {"error": ...} where Jinja raises."""
     try:
-        return {"text": environment().from_string(template).render(**context)}
+        return {"text": compiled(template).render(**context)}
     except Exception as error:  # whatever a template makes Python raise
         return {"error": f"{type(error).__name__}: {error}"}
 
