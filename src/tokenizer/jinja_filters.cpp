@@ -72,7 +72,7 @@ Value tojson(const Value& subject, const Arguments& arguments, Budget& budget) {
   const Value* indent = arguments.find(1, "indent");
   if (indent && !indent->is<None>()) {
     style.pretty = true;
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');  // g++ 12 warns wrongly about = ","
     if (const std::string* text = indent->text()) {
       style.indent = *text;
     } else {

@@ -144,9 +144,9 @@ ExpressionPtr Parser::parse_product() {
 ExpressionPtr Parser::parse_power() {
   ExpressionPtr left = parse_unary();
   while (peek().is("**")) {
-    const Place place = next().place;
-    left = node(ExpressionKind::kBinary, place, std::move(left), parse_unary());
-    left->name = "**";
+    const Token& token = next();
+    left = node(ExpressionKind::kBinary, token.place, std::move(left), parse_unary());
+    left->name = token.text;
   }
   return left;
 }
