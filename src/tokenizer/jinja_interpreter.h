@@ -13,7 +13,7 @@
 namespace lockstep::tokenizer::jinja {
 
 struct Limits {
-  uint64_t work = uint64_t{1} << 30;  // units of Budget
+  uint64_t work = uint64_t{1} << 28;  // units of Budget
   size_t output_bytes = size_t{64} << 20;
   int32_t recursion = 1000;  // nodes being evaluated inside of each other
 };

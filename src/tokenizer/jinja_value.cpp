@@ -213,7 +213,7 @@ bool truthy(const Value& value) {
 }
 
 bool equal(const Value& left, const Value& right, Budget& budget) {
-  budget.spend(1);
+  budget.spend(16);
   if (is_number(left) && is_number(right)) return order_numbers(left, right) == 0;
   if (left.data.index() != right.data.index()) return false;
   if (left.is<Undefined>() || left.is<None>()) return true;
@@ -234,7 +234,7 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
 }
 
 int order(const Value& left, const Value& right, Budget& budget) {
-  budget.spend(1);
+  budget.spend(16);
   if (is_number(left) && is_number(right)) return order_numbers(left, right);
   if (left.text() && right.text()) {
     // Byte order of UTF-8 is code point order.

@@ -16,7 +16,7 @@ class Writer {
   explicit Writer(Budget& budget) : budget_(budget) {}
 
   void put(std::string_view text) {
-    budget_.spend(text.size() + 1);
+    budget_.spend(text.size() + 16);
     out_ += text;
   }
   std::string take() { return std::move(out_); }
