@@ -10,8 +10,10 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/model_path.h"
 #include "gguf/file.h"
 #include "gguf/fingerprint.h"
+#include "model/model.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,19 +21,13 @@ namespace {
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string path;
+  std::string model = kDefaultModel;
   bool metadata = false;
   bool tensors = false;
   bool full = false;
   bool fingerprint = false;
   bool json = false;
 };
-
-// Whether this build can run the model, in words for people: "yes", or why not. Nothing: unknown.
-// THE PLACE for src/model to answer (architecture, metadata against shapes, decodable formats).
-std::optional<std::string> runs_here(const gguf::File&) {
-  return std::nullopt;
-}
 
 struct FormatShare {
   std::string_view name;
@@ -44,8 +40,8 @@ struct Summary {
   std::string name;  // general.name, or that of the file
   std::string architecture;
   int64_t parameters = 0;
-  std::vector<FormatShare> formats;  // by bytes, largest first
-  std::optional<std::string> runs_here;
+  std::vector<FormatShare> formats;   // by bytes, largest first
+  std::vector<std::string> problems;  // what keeps it from running here
   std::optional<std::string> fingerprint;
 };
 
@@ -68,7 +64,7 @@ Summary summarize(const gguf::File& file, const Options& options) {
   }
   for (const auto& [id, share] : shares) summary.formats.push_back(share);
   std::ranges::stable_sort(summary.formats, std::greater{}, &FormatShare::bytes);
-  summary.runs_here = runs_here(file);
+  summary.problems = model::problems_of(file);
   if (options.fingerprint) summary.fingerprint = gguf::fingerprint(file);
   return summary;
 }
@@ -98,7 +94,14 @@ void print_summary(const gguf::File& file, const Summary& summary, const Paint& 
          fmt::format("{:<7} {:5.1f}%  {}B in {} tensor{}", share.name,
                      100 * static_cast<double>(share.bytes) / static_cast<double>(bytes),
                      human(share.bytes), share.tensors, share.tensors == 1 ? "" : "s"));
-  if (summary.runs_here) line("runs here", *summary.runs_here);
+  // A file without tensors lacks hundreds of them: the first few say enough.
+  constexpr size_t kShown = 5;
+  const size_t count = summary.problems.size();
+  line("runs here", count == 0 ? paint.green("yes") : paint.red("no"));
+  for (size_t i = 0; i < std::min(count, kShown); ++i)
+    line("", printable(summary.problems[i], 400));
+  if (count > kShown)
+    line("", fmt::format("and {} more problems (--json lists all)", count - kShown));
   if (summary.fingerprint) line("fingerprint", *summary.fingerprint);
 }
 
@@ -192,7 +195,8 @@ void print_json(const gguf::File& file, const Options& options) {
                               {"tensors", share.tensors},
                               {"values", share.values},
                               {"bytes", share.bytes}});
-  if (summary.runs_here) out["runs_here"] = *summary.runs_here;
+  out["runs_here"] = summary.problems.empty();
+  out["problems"] = summary.problems;
   if (summary.fingerprint) out["fingerprint"] = *summary.fingerprint;
   if (all || options.metadata) out["metadata"] = metadata_json(file, options.full);
   if (all || options.tensors) {
@@ -209,8 +213,9 @@ void print_json(const gguf::File& file, const Options& options) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("-m,--model,file", options->path, "GGUF file; of a split model, the first")
-      ->required();
+  app.add_option("-m,--model,model", options->model,
+                 "GGUF file (of a split model, the first) or name of a shipped model")
+      ->capture_default_str();
   app.add_flag("--metadata", options->metadata, "Only the metadata");
   app.add_flag("--tensors", options->tensors, "Only the list of tensors");
   app.add_flag("--full", options->full, "Whole arrays and texts, not their beginnings");
@@ -219,7 +224,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
                "file the first time)");
   app.add_flag("--json", options->json, "As JSON");
   return [options]() -> Result<int> {
-    LS_TRY(const gguf::File file, gguf::File::open(options->path));
+    LS_TRY(const std::string path, model_path(options->model));
+    LS_TRY(const gguf::File file, gguf::File::open(path));
     if (options->json)
       print_json(file, *options);
     else
@@ -231,7 +237,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
 }  // namespace
 
 extern const Command kInspectCommand = {"inspect",
-                                        "Show what a GGUF file holds: metadata, tensors, formats",
+                                        "Show what a GGUF file holds and whether it can run here",
                                         "  lockstep inspect model.gguf\n"
                                         "  lockstep inspect model.gguf --tensors | grep attn_q\n"
                                         "  lockstep inspect model.gguf --json | jq .parameters\n"
