@@ -28,5 +28,6 @@ extern const Command kQuantizeCommand;
 extern const Command kRunCommand;
 extern const Command kInspectCommand;
 extern const Command kTensorCommand;
+extern const Command kTokenizeCommand;
 
 }  // namespace lockstep::cli

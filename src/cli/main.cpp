@@ -12,6 +12,7 @@ const std::vector<const Command*> kCommands = {
     &kRunCommand,
     &kInspectCommand,
     &kTensorCommand,
+    &kTokenizeCommand,
     &kQuantizeCommand,
 };
 

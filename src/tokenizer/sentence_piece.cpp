@@ -1,0 +1,152 @@
+// SentencePiece as Llama's tokenizer runs it: spaces become U+2581, the text falls into characters,
+// and neighbours whose joined text is a token merge, best score first, leftmost first among equals.
+// What is left without a token becomes bytes.
+#include <algorithm>
+
+#include "tokenizer/encoder.h"
+
+namespace lockstep::tokenizer {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
+
+struct Symbol {
+  int64_t prev;
+  int64_t next;
+  int64_t begin;  // in the marked text
+  int64_t size;   // bytes; 0 once merged into its left neighbour
+};
+
+struct Candidate {
+  float score;
+  int64_t left;  // index of the left symbol
+  int64_t size;  // of both when this was queued: else it is stale
+
+  bool operator<(const Candidate& other) const {  // heaps have the largest on top
+    return score != other.score ? score < other.score : left > other.left;
+  }
+};
+
+// The length that the first byte of a character announces. No check of what follows: stray bytes
+// end up as byte tokens all the same.
+int64_t announced_length(char lead) {
+  const auto byte = static_cast<uint8_t>(lead);
+  return byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  std::string replaced;
+  size_t done = 0;
+  for (size_t at; (at = text.find(from, done)) != std::string::npos; done = at + from.size()) {
+    replaced.append(text, done, at - done).append(to);
+  }
+  if (done == 0) return;
+  replaced.append(text, done);
+  text.swap(replaced);
+}
+
+class SentencePieceEncoder final : public Encoder {
+ public:
+  SentencePieceEncoder(const Vocab& vocab, const TokenMap& map, bool add_space_prefix)
+      : vocab_(vocab), map_(map), add_space_prefix_(add_space_prefix) {
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      TokenId id = map.find(fmt::format("<0x{:02X}>", byte));
+      const char c = static_cast<char>(byte);
+      if (id == kNoToken) id = map.find({&c, 1});
+      if (id == kNoToken && vocab.special.unknown) id = *vocab.special.unknown;
+      byte_ids_.push_back(id);
+    }
+  }
+
+  void encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
+    bool after_special = true;  // the start of the text counts as such
+    for (const Fragment& fragment : fragments) {
+      if (fragment.token != kNoToken) {
+        out.push_back(fragment.token);
+        after_special = true;
+        continue;
+      }
+      std::string marked = add_space_prefix_ && after_special ? " " : "";
+      marked += fragment.text;
+      replace_all(marked, " ", kSpaceMark);
+      encode_marked(marked, out);
+      after_special = false;
+    }
+  }
+
+  std::string bytes_of(std::string_view token_text) const override {
+    std::string bytes(token_text);
+    replace_all(bytes, kSpaceMark, " ");
+    return bytes;
+  }
+
+ private:
+  void queue(std::string_view text, const std::vector<Symbol>& symbols, int64_t left,
+             std::vector<Candidate>& heap) const {
+    const Symbol& a = symbols[static_cast<size_t>(left)];
+    if (a.next < 0) return;
+    const int64_t size = a.size + symbols[static_cast<size_t>(a.next)].size;
+    const TokenId id =
+        map_.find(text.substr(static_cast<size_t>(a.begin), static_cast<size_t>(size)));
+    if (id == kNoToken) return;
+    heap.push_back({vocab_.scores[static_cast<size_t>(id)], left, size});
+    std::push_heap(heap.begin(), heap.end());
+  }
+
+  void encode_marked(std::string_view text, std::vector<TokenId>& out) const {
+    std::vector<Symbol> symbols;
+    const auto end = static_cast<int64_t>(text.size());
+    for (int64_t at = 0; at < end;) {
+      const int64_t size = std::min(announced_length(text[static_cast<size_t>(at)]), end - at);
+      const auto index = static_cast<int64_t>(symbols.size());
+      symbols.push_back({index - 1, at + size < end ? index + 1 : -1, at, size});
+      at += size;
+    }
+    std::vector<Candidate> heap;
+    for (size_t i = 0; i < symbols.size(); ++i) queue(text, symbols, static_cast<int64_t>(i), heap);
+    while (!heap.empty()) {
+      std::pop_heap(heap.begin(), heap.end());
+      const Candidate best = heap.back();
+      heap.pop_back();
+      Symbol& left = symbols[static_cast<size_t>(best.left)];
+      if (left.size == 0 || left.next < 0) continue;
+      Symbol& right = symbols[static_cast<size_t>(left.next)];
+      if (left.size + right.size != best.size) continue;
+      left.size = best.size;
+      left.next = right.next;
+      right.size = 0;
+      if (left.next >= 0) symbols[static_cast<size_t>(left.next)].prev = best.left;
+      if (left.prev >= 0) queue(text, symbols, left.prev, heap);
+      queue(text, symbols, best.left, heap);
+    }
+    for (int64_t i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+      const Symbol& symbol = symbols[static_cast<size_t>(i)];
+      append(text.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(symbol.size)), out);
+    }
+  }
+
+  void append(std::string_view piece, std::vector<TokenId>& out) const {
+    if (const TokenId id = map_.find(piece); id != kNoToken) {
+      out.push_back(id);
+      return;
+    }
+    for (const char c : piece) {
+      const TokenId id = byte_ids_[static_cast<uint8_t>(c)];
+      if (id != kNoToken) out.push_back(id);
+    }
+  }
+
+  const Vocab& vocab_;
+  const TokenMap& map_;
+  bool add_space_prefix_;
+  std::vector<TokenId> byte_ids_;  // [byte]; kNoToken where the vocabulary cannot express it
+};
+
+}  // namespace
+
+std::unique_ptr<Encoder> make_sentence_piece_encoder(const Vocab& vocab, const TokenMap& map,
+                                                     bool add_space_prefix) {
+  return std::make_unique<SentencePieceEncoder>(vocab, map, add_space_prefix);
+}
+
+}  // namespace lockstep::tokenizer
