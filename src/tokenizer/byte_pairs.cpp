@@ -2,8 +2,6 @@
 // best-ranked pair of the whole word first, leftmost first among equals.
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <queue>
 #include <unordered_map>
 
 #include "tokenizer/byte_alphabet.h"
@@ -11,6 +9,7 @@
 #include "tokenizer/merge_table.h"
 #include "tokenizer/pre_tokenizers.h"
 #include "tokenizer/splitter.h"
+#include "tokenizer/word_cache.h"
 
 namespace lockstep::tokenizer {
 namespace {
@@ -32,29 +31,6 @@ struct Candidate {
   bool operator<(const Candidate& other) const {  // std::priority_queue has the largest on top
     return rank != other.rank ? rank > other.rank : left > other.left;
   }
-};
-
-// Words repeat, so what a word became is looked up first. An entry points into the text and the
-// output of the one call that it lives in: nothing is copied, and threads share nothing.
-class WordCache {
- public:
-  explicit WordCache(size_t text_bytes)
-      : slots_(std::bit_ceil(std::clamp<size_t>(text_bytes / 16, 1, kMostSlots))) {}
-
-  struct Slot {
-    std::string_view word;
-    size_t first = 0;  // in the output
-    size_t count = 0;
-  };
-
-  Slot& at(std::string_view word) {
-    const size_t hash = std::hash<std::string_view>()(word);
-    return slots_[hash & (slots_.size() - 1)];
-  }
-
- private:
-  static constexpr size_t kMostSlots = size_t{1} << 15;
-  std::vector<Slot> slots_;
 };
 
 class BytePairEncoder final : public Encoder {
@@ -79,7 +55,6 @@ class BytePairEncoder final : public Encoder {
   BytePairEncoder(const Vocab& vocab, const TokenMap& map, Splitter splitter)
       : map_(map),
         size_(static_cast<int32_t>(vocab.tokens.size())),
-        unknown_(vocab.special.unknown),
         splitter_(std::move(splitter)),
         merges_(vocab.merges.size()) {}
 
@@ -94,15 +69,7 @@ class BytePairEncoder final : public Encoder {
         continue;
       }
       for (const std::string_view word : splitter_.split(fragment.text)) {
-        WordCache::Slot& slot = cache.at(word);
-        if (slot.word == word) {
-          // Not insert(): it must not read from the vector that it grows.
-          for (size_t i = 0; i < slot.count; ++i) out.push_back(TokenId{out[slot.first + i]});
-          continue;
-        }
-        const size_t first = out.size();
-        encode_word(word, scratch, out);
-        slot = {word, first, out.size() - first};
+        cache.append(word, out, [&] { encode_word(word, scratch, out); });
       }
     }
   }
@@ -209,22 +176,18 @@ class BytePairEncoder final : public Encoder {
     }
   }
 
-  // A string that is no token: byte by byte. A byte that is no token either becomes the unknown
-  // token, or nothing where the vocabulary has none (as in llama.cpp and HF's tokenizers).
+  // A string that is no token: byte by byte. A byte that is no token either is lost, as in
+  // llama.cpp and HF's tokenizers: StarCoder's vocabulary cannot express some bytes that no text
+  // has.
   void append_bytes(std::string_view bytes, std::vector<TokenId>& out) const {
     for (const char c : bytes) {
       const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
-      if (id < size_) {
-        out.push_back(id);
-      } else if (unknown_) {
-        out.push_back(*unknown_);
-      }
+      if (id < size_) out.push_back(id);
     }
   }
 
   const TokenMap& map_;
   int32_t size_;
-  std::optional<TokenId> unknown_;
   Splitter splitter_;
   ByteAlphabet alphabet_;
   MergeTable merges_;

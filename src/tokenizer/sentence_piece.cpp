@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tokenizer/encoder.h"
+#include "tokenizer/word_cache.h"
 
 namespace lockstep::tokenizer {
 namespace {
@@ -56,6 +57,7 @@ class SentencePieceEncoder final : public Encoder {
       if (id == kNoToken && vocab.special.unknown) id = *vocab.special.unknown;
       byte_ids_.push_back(id);
     }
+    for (const std::string& token : vocab.tokens) words_are_apart_ &= !crosses_words(token);
   }
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
@@ -93,8 +95,47 @@ class SentencePieceEncoder final : public Encoder {
     std::push_heap(heap.begin(), heap.end());
   }
 
+  // A space mark begins a word unless it follows another. Where no token reaches over such a place,
+  // nothing merges there, and words can be encoded one by one, to the same ids.
+  static bool crosses_words(std::string_view token) {
+    for (size_t at = 1; (at = token.find(kSpaceMark, at)) != std::string_view::npos; ++at) {
+      if (!token.substr(0, at).ends_with(kSpaceMark)) return true;
+    }
+    return false;
+  }
+
   void encode_marked(std::string_view text, std::vector<TokenId>& out) const {
+    WordCache cache(text.size());
+    Scratch scratch;
+    const auto flush = [&](size_t begin, size_t end) {
+      const std::string_view word = text.substr(begin, end - begin);
+      if (!word.empty()) cache.append(word, out, [&] { encode_word(word, scratch, out); });
+    };
+    size_t begin = 0;
+    bool after_mark = true;
+    for (size_t at = 0; at < text.size() && words_are_apart_;) {
+      const size_t size = static_cast<size_t>(announced_length(text[at]));
+      const bool mark = text.substr(at, size) == kSpaceMark;
+      if (mark && !after_mark) {
+        flush(begin, at);
+        begin = at;
+      }
+      after_mark = mark;
+      at += size;
+    }
+    flush(begin, text.size());
+  }
+
+  struct Scratch {
     std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  void encode_word(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
+    std::vector<Symbol>& symbols = scratch.symbols;
+    std::vector<Candidate>& heap = scratch.heap;
+    symbols.clear();
+    heap.clear();
     const auto end = static_cast<int64_t>(text.size());
     for (int64_t at = 0; at < end;) {
       const int64_t size = std::min(announced_length(text[static_cast<size_t>(at)]), end - at);
@@ -102,7 +143,6 @@ class SentencePieceEncoder final : public Encoder {
       symbols.push_back({index - 1, at + size < end ? index + 1 : -1, at, size});
       at += size;
     }
-    std::vector<Candidate> heap;
     for (size_t i = 0; i < symbols.size(); ++i) queue(text, symbols, static_cast<int64_t>(i), heap);
     while (!heap.empty()) {
       std::pop_heap(heap.begin(), heap.end());
@@ -119,7 +159,7 @@ class SentencePieceEncoder final : public Encoder {
       if (left.prev >= 0) queue(text, symbols, left.prev, heap);
       queue(text, symbols, best.left, heap);
     }
-    for (int64_t i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    for (int64_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
       const Symbol& symbol = symbols[static_cast<size_t>(i)];
       append(text.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(symbol.size)), out);
     }
@@ -139,6 +179,7 @@ class SentencePieceEncoder final : public Encoder {
   const Vocab& vocab_;
   const TokenMap& map_;
   bool add_space_prefix_;
+  bool words_are_apart_ = true;
   std::vector<TokenId> byte_ids_;  // [byte]; kNoToken where the vocabulary cannot express it
 };
 
