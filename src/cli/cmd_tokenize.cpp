@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/model_path.h"
 #include "gguf/file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -19,7 +20,7 @@ using tokenizer::TokenId;
 using tokenizer::Tokenizer;
 
 struct Flags {
-  std::string model;
+  std::string model = kDefaultModel;
   std::string prompt;
   bool has_prompt = false;
   bool jsonl = false;
@@ -81,7 +82,8 @@ Result<int> encode_lines(const Tokenizer& tokens, const tokenizer::EncodeOptions
 }
 
 Result<int> tokenize(const Flags& flags) {
-  LS_TRY(const gguf::File file, gguf::File::open(flags.model));
+  LS_TRY(const std::string path, model_path(flags.model));
+  LS_TRY(const gguf::File file, gguf::File::open(path));
   LS_TRY(const std::unique_ptr<Tokenizer> tokens, Tokenizer::load(file));
   const tokenizer::EncodeOptions options{.add_special = !flags.no_bos,
                                          .parse_special = !flags.no_special};
@@ -100,7 +102,7 @@ Result<int> tokenize(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("-m,--model", flags->model, "GGUF file")->required();
+  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model");
   CLI::Option* prompt = app.add_option("-p,--prompt", flags->prompt,
                                        "Text to encode; without it, standard input as it is");
   CLI::Option* jsonl = app.add_flag("--jsonl", flags->jsonl,
