@@ -91,13 +91,14 @@ Normalized normalize(const float* source, int n, float limit) {
     result.values[i] = std::clamp(source[i], -limit, limit);
     largest = std::max(largest, std::fabs(result.values[i]));
   }
-  result.zero = largest == 0;
-  if (result.zero) return result;
+  result.zero = largest <= 0x1p-25f;
+  if (result.zero) {
+    std::fill_n(result.values, n, 0.0f);
+    return result;
+  }
   result.exponent = std::ilogb(largest);
-  // In two steps, since 2^-exponent itself may be beyond a float for subnormal values.
-  const float first = std::ldexp(1.0f, -result.exponent / 2);
-  const float second = std::ldexp(1.0f, -result.exponent + result.exponent / 2);
-  for (int i = 0; i < n; ++i) result.values[i] = result.values[i] * first * second;
+  const float factor = std::ldexp(1.0f, -result.exponent);
+  for (int i = 0; i < n; ++i) result.values[i] *= factor;
   return result;
 }
 

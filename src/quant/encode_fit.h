@@ -14,7 +14,9 @@ namespace lockstep::quant {
 struct Normalized {
   float values[256];
   int exponent = 0;
-  bool zero = false;  // all values are zero
+  // All values are zero, or nearer to it than to 2^-24, the smallest step that a half scale makes;
+  // they are given as zeros then.
+  bool zero = false;
 };
 
 // Clamps to [-limit, limit] (what the format can reach) and normalizes n values.

@@ -22,6 +22,24 @@ struct Scaled {
   int8_t codes[256] = {};
 };
 
+// The whole-number scale near `fit` whose best codes leave the smallest error in a group, given d.
+struct ScaleChoice {
+  int scale = 0;
+  float error = -1;
+};
+
+ScaleChoice choose_scale(const float* x, int n, float fit, float d, CodeRange scale_range,
+                         CodeRange codes) {
+  ScaleChoice best;
+  const int near = static_cast<int>(std::lround(std::clamp(fit / d, -1000.0f, 1000.0f)));
+  for (int step = -1; step <= 1; ++step) {
+    const int scale = std::clamp(near + step, scale_range.low, scale_range.high);
+    const float error = squared_error(x, n, {d * static_cast<float>(scale), 0}, codes);
+    if (best.error < 0 || error < best.error) best = {scale, error};
+  }
+  return best;
+}
+
 // 16 groups of 16: x ~ d * scale * code.
 Scaled encode_scaled(const float* x, CodeRange scale_range, CodeRange codes, int n_starts) {
   constexpr int kGroups = 16, kSize = 16;
@@ -41,24 +59,16 @@ Scaled encode_scaled(const float* x, CodeRange scale_range, CodeRange codes, int
     Scaled next;
     next.d = half_scale(wanted, norm.exponent);
     const float d = normalized_half(next.d, norm.exponent);
-    if (d == 0) return best;
     double error = 0, top = 0, bottom = 0;
     for (int g = 0; g < kGroups; ++g) {
       const float* values = norm.values + g * kSize;
-      const int near = static_cast<int>(std::lround(std::clamp(fits[g] / d, -1000.0f, 1000.0f)));
-      float group_error = -1;
-      for (int step = -1; step <= 1; ++step) {
-        const int scale = std::clamp(near + step, scale_range.low, scale_range.high);
-        const float e = squared_error(values, kSize, {d * static_cast<float>(scale), 0}, codes);
-        if (group_error >= 0 && e >= group_error) continue;
-        group_error = e;
-        next.scales[static_cast<size_t>(g)] = scale;
-      }
-      const int scale = next.scales[static_cast<size_t>(g)];
+      const ScaleChoice choice = choose_scale(values, kSize, fits[g], d, scale_range, codes);
+      const int scale = choice.scale;
+      next.scales[static_cast<size_t>(g)] = scale;
       const CodeSums sums = code_sums(values, kSize, {d * static_cast<float>(scale), 0}, codes);
       top += sums.xq * scale;
       bottom += sums.qq * scale * scale;
-      error += static_cast<double>(group_error);
+      error += static_cast<double>(choice.error);
     }
     if (best_error >= 0 && error >= best_error) break;
     best_error = error;
@@ -101,6 +111,34 @@ struct PairSums {
   }
 };
 
+// The whole-number scale and min near `fit` whose best codes leave the smallest error in a group,
+// given d and d_min.
+struct PairChoice {
+  int scale = 0;
+  int min = 0;
+  Affine fit;  // what they decode to
+  float error = -1;
+};
+
+PairChoice choose_pair(const float* x, int n, Affine fit, float d, float d_min, int scale_high,
+                       CodeRange codes) {
+  const auto nearest = [&](float value, float step) {
+    const float ratio = step > 0 ? value / step : 0;
+    return static_cast<int>(std::lround(std::clamp(ratio, 0.0f, static_cast<float>(scale_high))));
+  };
+  const int near = nearest(fit.scale, d);
+  const int near_min = nearest(-fit.offset, d_min);
+  PairChoice best;
+  for (int scale = std::max(near - 1, 0); scale <= std::min(near + 1, scale_high); ++scale) {
+    for (int min = std::max(near_min - 1, 0); min <= std::min(near_min + 1, scale_high); ++min) {
+      const Affine decoded = {d * static_cast<float>(scale), -d_min * static_cast<float>(min)};
+      const float error = squared_error(x, n, decoded, codes);
+      if (best.error < 0 || error < best.error) best = {scale, min, decoded, error};
+    }
+  }
+  return best;
+}
+
 // Groups of `size`: x ~ d * scale * code - d_min * min, scales and mins 0 .. scale_high.
 ScaledWithMin encode_with_min(const float* x, int size, int scale_high, int code_high) {
   const int n_groups = 256 / size;
@@ -122,34 +160,16 @@ ScaledWithMin encode_with_min(const float* x, int size, int scale_high, int code
     next.d_min = half_scale(wanted_min, norm.exponent);
     const float d = normalized_half(next.d, norm.exponent);
     const float d_min = normalized_half(next.d_min, norm.exponent);
-    const auto nearest = [&](float value, float step) {
-      const float ratio = step > 0 ? value / step : 0;
-      return static_cast<int>(std::lround(std::clamp(ratio, 0.0f, static_cast<float>(scale_high))));
-    };
     double error = 0;
     PairSums sums;
     for (int g = 0; g < n_groups; ++g) {
       const float* values = norm.values + g * size;
-      const int near = nearest(fits[g].scale, d);
-      const int near_min = nearest(-fits[g].offset, d_min);
-      float group_error = -1;
-      Affine chosen;
-      for (int scale = std::max(near - 1, 0); scale <= std::min(near + 1, scale_high); ++scale) {
-        for (int min = std::max(near_min - 1, 0); min <= std::min(near_min + 1, scale_high);
-             ++min) {
-          const Affine fit = {d * static_cast<float>(scale), -d_min * static_cast<float>(min)};
-          const float e = squared_error(values, size, fit, codes);
-          if (group_error >= 0 && e >= group_error) continue;
-          group_error = e;
-          chosen = fit;
-          next.scales[static_cast<size_t>(g)] = scale;
-          next.mins[static_cast<size_t>(g)] = min;
-        }
-      }
-      error += static_cast<double>(group_error);
-      const CodeSums group = code_sums(values, size, chosen, codes);
-      const double scale = next.scales[static_cast<size_t>(g)];
-      const double min = next.mins[static_cast<size_t>(g)];
+      const PairChoice choice = choose_pair(values, size, fits[g], d, d_min, scale_high, codes);
+      next.scales[static_cast<size_t>(g)] = choice.scale;
+      next.mins[static_cast<size_t>(g)] = choice.min;
+      error += static_cast<double>(choice.error);
+      const CodeSums group = code_sums(values, size, choice.fit, codes);
+      const double scale = choice.scale, min = choice.min;
       sums.uu += scale * scale * group.qq;
       sums.uv += scale * min * group.q;
       sums.vv += min * min * size;

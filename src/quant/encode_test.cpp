@@ -220,6 +220,20 @@ TEST(Encode, SmallValuesAreNotLost) {
   }
 }
 
+// Nearer to zero than to the smallest step of a half scale. (MXFP4's scales reach further down.)
+TEST(Encode, ValuesBelowTheSmallestStepBecomeZero) {
+  Random random(6);
+  for (const FormatInfo& format : encodable_formats()) {
+    if (format.block_values == 1 || format.format() == Format::kMXFP4) continue;
+    for (const float largest : {0x1p-25f, 1e-12f, 1e-30f, 1e-40f, 1e-45f}) {
+      std::vector<float> x(256);
+      for (float& value : x) value = static_cast<float>(random.uniform() * 2 - 1) * largest;
+      for (const float value : round_trip(format.format(), x))
+        ASSERT_EQ(value, 0.0f) << format.name << " " << largest;
+    }
+  }
+}
+
 TEST(Encode, OneCallOrManyGiveTheSame) {
   Random random(3);
   for (const FormatInfo& format : encodable_formats()) {
