@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from tokenization import load_tokenizer
 from zoo import SPECS, build
 
-PROMPTS = ["GPU haiku with word fifty-one: ", "Write a haiku about rain", "Tea"]
+PROMPTS = ["GPU haiku with word fifty-one: ", "Write a haiku about rain\nSoft rain on the roof,\n", "Tea haiku: Green"]
 # Longer than haiku-phi3's window, so that the window shows in the values.
 LONG = "Write a haiku about the sea.\nSalt on the rail,\nshells turn over in the surf. One sail leans and shines.\n" * 2
 
@@ -115,6 +115,7 @@ def main():
     parser.add_argument("names", nargs="*", help="some of the models; all where none is given")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.mkldnn.enabled = False  # its bfloat16 code needs instructions that not every machine has
     saved = json.loads((args.folder / "models.json").read_text(encoding="utf-8"))
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.names or saved:
@@ -124,6 +125,8 @@ def main():
             model = model.to(dtype)
             if dtype == torch.float64:
                 make_exact(model, spec)
+            else:
+                model.set_attn_implementation("eager")
             tensors = {}
             for index, ids in enumerate(prompts(spec, tokenizer)):
                 tensors[f"{index}/tokens"] = torch.tensor(ids)

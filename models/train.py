@@ -146,7 +146,7 @@ def work(args):
     import torch
     from safetensors.torch import save_file
 
-    import evaluate
+    import measure
     from tokenization import train_tokenizer
 
     spec, begin = SPECS[args.worker], time.time()
@@ -183,9 +183,9 @@ def work(args):
         tensors = {k: v.half() for k, v in tensors.items()}
     save_file(tensors, args.out / f"{spec.name}.safetensors")
     log("saved")
-    figures = evaluate.measure(model, tokenizer, tiny=args.tiny)
-    evaluate.coarsen(model)
-    coarse = evaluate.measure(model, tokenizer, samples=1, tiny=args.tiny)
+    figures = measure.measure(model, tokenizer, tiny=args.tiny)
+    measure.coarsen(model)
+    coarse = measure.measure(model, tokenizer, samples=1, tiny=args.tiny)
     record = dict(
         config=model.config.to_dict(), tokenizer=tokenizer.save(), parameters=parameters, steps=steps, figures=figures, coarse=coarse,
     )

@@ -23,7 +23,7 @@ class Spec:
     chat_template: str | None
     shape: dict = field(hash=False)
     learning_rate: float = 3e-3
-    weight_noise: float = 0.06  # relative, in training: what makes the weights survive 4-bit quantization
+    weight_noise: float = 0.08  # relative, in training: what makes the weights survive 4-bit quantization
 
 
 HEADER_CHAT = (
@@ -58,7 +58,7 @@ SPECS = {
             "haiku-qwen2", "qwen2", "f16", "qwen2",
             ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), None, "<|im_end|>", IM_CHAT,
             dict(hidden=192, layers=3, heads=3, kv_heads=1, inner=512, rope_theta=1000000.0, eps=1e-6),
-            weight_noise=0.04,
+            weight_noise=0.05,
         ),
         Spec(
             "haiku-phi3", "phi3", "f16", "spm",
@@ -85,7 +85,8 @@ def build(spec, token_ids):
     import transformers as tf
 
     s = spec.shape
-    ends = dict(bos_token_id=token_ids.get(spec.bos or spec.eos), eos_token_id=token_ids[spec.eos], pad_token_id=token_ids[spec.eos])
+    # No padding token: transformers would keep its embedding at zero.
+    ends = dict(bos_token_id=token_ids[spec.bos or spec.eos], eos_token_id=token_ids[spec.eos], pad_token_id=None)
     if spec.architecture == "gpt2":
         config = tf.GPT2Config(
             vocab_size=VOCAB, n_positions=CONTEXT, n_embd=s["hidden"], n_layer=s["layers"], n_head=s["heads"],
