@@ -164,7 +164,7 @@ def main():
         total += path.stat().st_size
         if args.lockstep and spec.precision == "f16":
             small = args.out / f"{name}-q4_k_m.gguf"
-            subprocess.run([args.lockstep, "quantize", path, small, "Q4_K_M"], check=True)
+            subprocess.run([args.lockstep, "quantize", path, small, "Q4_K_M", "--force"], check=True)
             print(f"{small}: {small.stat().st_size:,} bytes")
             total += small.stat().st_size
     print(f"together {total:,} bytes")
