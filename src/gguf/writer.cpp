@@ -108,6 +108,10 @@ std::string header(int64_t alignment, std::span<const Entry> metadata,
 
 }  // namespace
 
+std::string file_without_tensors(std::span<const Entry> metadata) {
+  return header(kDefaultAlignment, metadata, {}, {});
+}
+
 struct Writer::State {
   Output output;
   int64_t alignment = kDefaultAlignment;

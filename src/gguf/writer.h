@@ -19,6 +19,9 @@ struct TensorPlan {
   std::vector<int64_t> dims;  // first dimension fastest
 };
 
+// A whole file in memory that has metadata and no tensors: what a model would say of itself.
+std::string file_without_tensors(std::span<const Entry> metadata);
+
 // Header first, then the tensors' data in the order of the plan, in pieces of any size: a file of
 // any size is written in little memory.
 class Writer {
