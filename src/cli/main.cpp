@@ -9,11 +9,14 @@ namespace {
 
 const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
+    // clang-format off
     &kRunCommand,
     &kInspectCommand,
     &kTensorCommand,
     &kTokenizeCommand,
     &kQuantizeCommand,
+    &kForgeCommand,
+    // clang-format on
 };
 
 int main(int argc, char** argv) {

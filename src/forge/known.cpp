@@ -1,0 +1,177 @@
+#include "forge/known.h"
+
+#include <algorithm>
+
+namespace lockstep::forge {
+namespace {
+
+RopeFactors shared(double factor) {
+  return {.kind = RopeFactors::Kind::kShared, .factor = factor, .original_context = 8192};
+}
+
+// Values from the models' published configurations; what a row leaves out is Spec's default.
+std::vector<KnownModel> make_known_models() {
+  std::vector<KnownModel> models;
+  const auto add = [&](std::string_view name, int64_t parameters, Spec spec) {
+    spec.name = name;
+    models.push_back({name, std::move(spec), parameters});
+  };
+  add("gpt2", 124'439'808,
+      {.arch = "gpt2",
+       .layers = 12,
+       .width = 768,
+       .heads = 12,
+       .feed_forward = 3072,
+       .vocabulary = 50257,
+       .context = 1024,
+       .tied = true});
+  add("smollm2-135m", 134'515'008,
+      {.layers = 30,
+       .width = 576,
+       .heads = 9,
+       .kv_heads = 3,
+       .feed_forward = 1536,
+       .vocabulary = 49152,
+       .context = 8192,
+       .rope_base = 100000,
+       .tied = true});
+  add("qwen2.5-0.5b", 494'032'768,
+      {.arch = "qwen2",
+       .layers = 24,
+       .width = 896,
+       .heads = 14,
+       .kv_heads = 2,
+       .feed_forward = 4864,
+       .vocabulary = 151936,
+       .context = 32768,
+       .epsilon = 1e-6,
+       .rope_base = 1e6,
+       .tied = true});
+  add("qwen2.5-1.5b", 1'543'714'304,
+      {.arch = "qwen2",
+       .layers = 28,
+       .width = 1536,
+       .heads = 12,
+       .kv_heads = 2,
+       .feed_forward = 8960,
+       .vocabulary = 151936,
+       .context = 32768,
+       .epsilon = 1e-6,
+       .rope_base = 1e6,
+       .tied = true});
+  add("qwen2.5-7b", 7'615'616'512,
+      {.arch = "qwen2",
+       .layers = 28,
+       .width = 3584,
+       .heads = 28,
+       .kv_heads = 4,
+       .feed_forward = 18944,
+       .vocabulary = 152064,
+       .context = 32768,
+       .epsilon = 1e-6,
+       .rope_base = 1e6});
+  add("qwen3-0.6b", 596'049'920,
+      {.arch = "qwen3",
+       .layers = 28,
+       .width = 1024,
+       .heads = 16,
+       .kv_heads = 8,
+       .head_size = 128,
+       .feed_forward = 3072,
+       .vocabulary = 151936,
+       .context = 40960,
+       .epsilon = 1e-6,
+       .rope_base = 1e6,
+       .tied = true});
+  add("tinyllama-1.1b", 1'100'048'384,
+      {.layers = 22,
+       .width = 2048,
+       .heads = 32,
+       .kv_heads = 4,
+       .feed_forward = 5632,
+       .vocabulary = 32000,
+       .context = 2048});
+  add("llama3.2-1b", 1'235'814'400,
+      {.layers = 16,
+       .width = 2048,
+       .heads = 32,
+       .kv_heads = 8,
+       .feed_forward = 8192,
+       .vocabulary = 128256,
+       .context = 131072,
+       .rope_base = 500000,
+       .rope_factors = shared(32),
+       .tied = true});
+  add("granite-3.1-2b", 2'533'531'648,
+      {.arch = "granite",
+       .layers = 40,
+       .width = 2048,
+       .heads = 32,
+       .kv_heads = 8,
+       .feed_forward = 8192,
+       .vocabulary = 49155,
+       .context = 131072,
+       .rope_base = 5e6,
+       .embedding_scale = 12,
+       .residual_scale = 0.22,
+       .attention_scale = 0.015625,
+       .logit_scale = 8,
+       .tied = true});
+  add("phi3-mini", 3'821'079'552,
+      {.arch = "phi3",
+       .layers = 32,
+       .width = 3072,
+       .heads = 32,
+       .feed_forward = 8192,
+       .vocabulary = 32064,
+       .context = 4096,
+       .window = 2047});
+  add("mistral-7b", 7'248'023'552,
+      {.layers = 32,
+       .width = 4096,
+       .heads = 32,
+       .kv_heads = 8,
+       .feed_forward = 14336,
+       .vocabulary = 32768,
+       .context = 32768,
+       .rope_base = 1e6});
+  add("llama3-8b", 8'030'261'248,
+      {.layers = 32,
+       .width = 4096,
+       .heads = 32,
+       .kv_heads = 8,
+       .feed_forward = 14336,
+       .vocabulary = 128256,
+       .context = 8192,
+       .rope_base = 500000});
+  add("llama3.1-8b", 8'030'261'248,
+      {.layers = 32,
+       .width = 4096,
+       .heads = 32,
+       .kv_heads = 8,
+       .feed_forward = 14336,
+       .vocabulary = 128256,
+       .context = 131072,
+       .rope_base = 500000,
+       .rope_factors = shared(8)});
+  return models;
+}
+
+}  // namespace
+
+std::span<const KnownModel> known_models() {
+  static const std::vector<KnownModel> models = make_known_models();
+  return models;
+}
+
+Result<const KnownModel*> find_known_model(std::string_view name) {
+  const auto models = known_models();
+  const auto found = std::ranges::find(models, name, &KnownModel::name);
+  if (found != models.end()) return &*found;
+  std::string names;
+  for (const KnownModel& model : models)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", model.name);
+  return error("no model called '{}' is known; known: {}", name, names);
+}
+
+}  // namespace lockstep::forge
