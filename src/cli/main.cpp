@@ -16,6 +16,7 @@ const std::vector<const Command*> kCommands = {
     &kTokenizeCommand,
     &kQuantizeCommand,
     &kForgeCommand,
+    &kCompletionCommand,
     // clang-format on
 };
 
