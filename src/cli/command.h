@@ -24,12 +24,13 @@ struct Command {
 };
 
 // One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
-extern const Command kQuantizeCommand;
 extern const Command kRunCommand;
-extern const Command kCompletionCommand;
-extern const Command kForgeCommand;
+extern const Command kModelsCommand;
 extern const Command kInspectCommand;
 extern const Command kTensorCommand;
 extern const Command kTokenizeCommand;
+extern const Command kQuantizeCommand;
+extern const Command kForgeCommand;
+extern const Command kCompletionCommand;
 
 }  // namespace lockstep::cli

@@ -11,6 +11,7 @@ const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
     // clang-format off
     &kRunCommand,
+    &kModelsCommand,
     &kInspectCommand,
     &kTensorCommand,
     &kTokenizeCommand,

@@ -1,15 +1,18 @@
-// What -m means: a path, or the name of a shipped model.
+// What -m means: a path, or the name of a shipped or downloaded model.
 #pragma once
 
 #include <string>
 
 #include "base/result.h"
+#include "models/locate.h"
 
 namespace lockstep::cli {
 
-inline constexpr const char* kDefaultModel = "haiku";
+using models::kDefaultModel;
 
 // The file for `name`. Where there is none, the error says where was looked.
-Result<std::string> model_path(const std::string& name);
+inline Result<std::string> model_path(const std::string& name) {
+  return models::find_model(name);
+}
 
 }  // namespace lockstep::cli

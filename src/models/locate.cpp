@@ -1,0 +1,108 @@
+#include "models/locate.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "models/catalog.h"
+
+namespace lockstep::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kEnding = ".gguf";
+
+std::string near_text(const std::string& name, const std::vector<LocalModel>& local) {
+  std::vector<std::string> names = {kDefaultModel};
+  for (const LocalModel& model : local) names.push_back(model.name);
+  for (const KnownModel& model : known_models()) names.emplace_back(model.name);
+  const std::vector<std::string> near = near_models(name, names);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
+}
+
+}  // namespace
+
+Result<std::string> cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return fs::path(value != nullptr ? value : "");
+  };
+  // The XDG rules have relative paths ignored.
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute())
+    return (cache / "lockstep/models").string();
+  if (const fs::path home = variable("HOME"); home.is_absolute())
+    return (home / ".cache/lockstep/models").string();
+  return error("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path");
+}
+
+std::vector<Folder> model_folders() {
+  std::vector<Folder> folders;
+  // The link that the kernel keeps is the program itself, also where it was started through
+  // symbolic links. It lies in build/ beside models/, or in bin/ beside share/.
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (!failed) {
+    const fs::path prefix = program.parent_path().parent_path();
+    folders.push_back({(prefix / "models").string(), true});
+    folders.push_back({(prefix / "share/lockstep/models").string(), true});
+  }
+  if (const auto cache = cache_folder(); cache.ok()) folders.push_back({*cache, false});
+  return folders;
+}
+
+std::vector<LocalModel> local_models(const std::vector<Folder>& folders) {
+  std::vector<LocalModel> result;
+  for (const Folder& folder : folders) {
+    std::vector<LocalModel> found;
+    std::error_code failed;
+    // A folder that is missing or closed to us holds no models.
+    for (fs::directory_iterator entry(folder.path, failed), end; !failed && entry != end;
+         entry.increment(failed)) {
+      std::string name = entry->path().filename().string();
+      std::error_code unreadable;
+      if (!name.ends_with(kEnding) || !entry->is_regular_file(unreadable)) continue;
+      name.resize(name.size() - kEnding.size());
+      const auto same = [&](const LocalModel& model) { return model.name == name; };
+      if (std::any_of(result.begin(), result.end(), same)) continue;
+      const auto size = entry->file_size(unreadable);
+      found.push_back({name, entry->path().string(), unreadable ? 0 : static_cast<int64_t>(size),
+                       folder.shipped});
+    }
+    std::sort(found.begin(), found.end(),
+              [](const LocalModel& a, const LocalModel& b) { return a.name < b.name; });
+    result.insert(result.end(), found.begin(), found.end());
+  }
+  return result;
+}
+
+Result<std::string> find_model(const std::string& name, const std::vector<Folder>& folders) {
+  std::error_code failed;
+  // A folder that happens to be called like a model (haiku/) is no model.
+  if (fs::exists(name, failed) && !fs::is_directory(name, failed)) return name;
+  if (name.empty()) return error("the name of the model is empty");
+  if (name.find('/') != std::string::npos)
+    return error("{}: {}", name, fs::is_directory(name, failed) ? "is a folder" : "no such file");
+
+  const std::string stem =
+      name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name;
+  const std::vector<LocalModel> local = local_models(folders);
+  std::vector<std::string> names;
+  for (const LocalModel& model : local) names.push_back(model.name);
+  if (const auto index = resolve(stem, names)) return local[*index].path;
+
+  if (const KnownModel* known = find_known(stem))
+    return error("model '{}' is not downloaded yet: lockstep models pull {}", name, known->name);
+  std::vector<std::string> looked;
+  for (const Folder& folder : folders) looked.push_back(folder.path);
+  return error("no model '{}': no such file, and no model of that name in {}{}", name,
+               fmt::join(looked, ", "), near_text(stem, local));
+}
+
+Result<std::string> find_model(const std::string& name) {
+  return find_model(name, model_folders());
+}
+
+}  // namespace lockstep::models
