@@ -66,8 +66,8 @@ Format ffn_down_format(std::string_view recipe, Format base, const ModelShape& m
   return base;
 }
 
-// Fused q, k and v: one step up throughout, as in the published Phi-3 files. (Newer llama.cpp versions
-// treat it like attn_v.)
+// Fused q, k and v: one step up throughout, as in the published Phi-3 files. (Newer llama.cpp
+// versions treat it like attn_v.)
 Format attn_qkv_format(std::string_view recipe, Format base) {
   if (recipe == "Q3_K_M") return Format::kQ4_K;
   if (recipe == "Q4_K_M") return Format::kQ5_K;
