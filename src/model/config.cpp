@@ -41,9 +41,15 @@ class Reader {
   template <class T>
   T take(Result<T> result) {
     if (result.ok()) return *result;
-    problem(result.error().message);
+    problem(without_path(result.error().message));
     failed_ = true;
     return T{};
+  }
+
+  // Problems are listed below the name of the file.
+  std::string without_path(const std::string& message) const {
+    const std::string path = file_.path() + ": ";
+    return message.starts_with(path) ? message.substr(path.size()) : message;
   }
 
   int64_t in_range(std::string_view name, int64_t value, int64_t least) {

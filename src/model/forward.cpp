@@ -82,26 +82,24 @@ class ForwardPass {
     const int64_t q_width = config_.heads * config_.head_size;
     const int64_t k_width = config_.kv_heads * config_.head_size;
     const int64_t v_width = config_.kv_heads * config_.value_size;
-    const std::string q_name = arch_.head_norms ? "q_projection" : "q";
-    const std::string k_name = arch_.head_norms ? "k_projection" : "k";
-    Heads heads{};
-    if (arch_.fused_qkv) {
-      const ValueId qkv = linear(normed, "qkv", "attn_qkv", config_.width,
-                                 q_width + k_width + v_width, arch_.qkv_bias, kInner);
-      heads = {slice(qkv, q_name, 0, q_width), slice(qkv, k_name, q_width, k_width),
-               slice(qkv, "v", q_width + k_width, v_width)};
-    } else {
-      const bool is_checkpoint = !arch_.head_norms;
-      heads = {
-          linear(normed, q_name, "attn_q", config_.width, q_width, arch_.qkv_bias, is_checkpoint),
-          linear(normed, k_name, "attn_k", config_.width, k_width, arch_.qkv_bias, is_checkpoint),
-          linear(normed, "v", "attn_v", config_.width, v_width, arch_.qkv_bias)};
-    }
-    if (arch_.head_norms) {
-      heads.q = norm(heads.q, "q", "attn_q_norm", q_width, config_.head_size);
-      heads.k = norm(heads.k, "k", "attn_k_norm", k_width, config_.head_size);
-    }
-    return heads;
+    const bool normed_heads = arch_.head_norms;
+    if (!arch_.fused_qkv)
+      return {projection(normed, "q", q_width, normed_heads),
+              projection(normed, "k", k_width, normed_heads),
+              projection(normed, "v", v_width, false)};
+    const ValueId qkv = linear(normed, "qkv", "attn_qkv", config_.width,
+                               q_width + k_width + v_width, arch_.qkv_bias, kInner);
+    return {slice(qkv, "q", 0, q_width), slice(qkv, "k", q_width, k_width),
+            slice(qkv, "v", q_width + k_width, v_width)};
+  }
+
+  // q, k or v from its own weight; Qwen3 normalizes each head of q and k.
+  ValueId projection(ValueId normed, const std::string& name, int64_t width, bool normed_heads) {
+    const std::string weight = "attn_" + name;
+    if (!normed_heads) return linear(normed, name, weight, config_.width, width, arch_.qkv_bias);
+    const ValueId raw =
+        linear(normed, name + "_projection", weight, config_.width, width, arch_.qkv_bias, kInner);
+    return norm(raw, name, weight + "_norm", width, config_.head_size);
   }
 
   ValueId feed_forward(ValueId stream) {

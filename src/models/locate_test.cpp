@@ -73,7 +73,7 @@ TEST_F(LocateTest, ErrorsSayWhatToDo) {
   EXPECT_EQ(message("gpt2"), "model 'gpt2' is not downloaded yet: lockstep models pull gpt2-f16");
   EXPECT_EQ(message("haikku"),
             fmt::format("no model 'haikku': no such file, and no model of that name in {}, {}, {}; "
-                        "did you mean haiku or haiku-llama-q4_k_m?",
+                        "did you mean haiku?",
                         folders_[0].path, folders_[1].path, folders_[2].path));
   EXPECT_EQ(message("no/such.gguf"), "no/such.gguf: no such file");
   EXPECT_EQ(message(root_.string()), root_.string() + ": is a folder");

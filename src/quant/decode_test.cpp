@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <vector>
@@ -35,10 +34,9 @@ uint32_t canonical(float value) {
   return std::isnan(value) ? 0x7fc00000u : bits_from_float(value);
 }
 
-// tests/data/make_quant_decode.py wrote the file from the gguf package.
+// tests/fixtures/make_quant_decode.py wrote the file from the gguf package.
 TEST(Decode, IsWhatTheGgufPackageGives) {
-  const auto path =
-      std::filesystem::path(__FILE__).parent_path() / "../../tests/data/quant_decode.bin";
+  const std::string path = LOCKSTEP_FIXTURES "/quant_decode.bin";
   std::ifstream stream(path, std::ios::binary);
   ASSERT_TRUE(stream) << path;
   const std::vector<char> bytes{std::istreambuf_iterator<char>(stream), {}};

@@ -1,6 +1,5 @@
 #include "tokenizer/chat_template.h"
 
-#include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -11,8 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json fixture() {
-  const auto path = std::filesystem::path(__FILE__).parent_path() /
-                    "../../tests/fixtures/chat_template/cases.json";
+  const std::string path = LOCKSTEP_FIXTURES "/chat_template/cases.json";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   return Json::parse(file);

@@ -13,6 +13,9 @@
 namespace lockstep::exec::reference {
 namespace {
 
+// Multiply-adds below which starting a thread costs more than it saves.
+constexpr int64_t kWorthAThread = 1'000'000;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> decode_row(const op::Weight& weight, int64_t row) {
@@ -78,15 +81,19 @@ struct Call {
     std::vector<double> bias(static_cast<size_t>(out.columns));
     if (linear.bias) bias = decode_row(*linear.bias, 0);
     const auto rows = [&](int64_t begin, int64_t end) {
+      std::vector<float> floats(static_cast<size_t>(linear.weight.columns));
+      std::vector<double> weight(floats.size());
       for (int64_t r = begin; r < end; ++r) {
-        const std::vector<double> weight = decode_row(linear.weight, r);
+        quant::decode(linear.weight.format->format(), linear.weight.row(r), linear.weight.columns,
+                      floats.data());
+        std::ranges::copy(floats, weight.begin());
         for (int64_t t = 0; t < out.rows; ++t)
           out.row(t)[r] = dot(weight.data(), input(0).row(t), linear.weight.columns) +
                           bias[static_cast<size_t>(r)];
       }
     };
     const int64_t work_a_row = linear.weight.columns * out.rows;
-    parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads);
+    parallel_for(out.columns, std::max<int64_t>(1, kWorthAThread / work_a_row), rows, threads);
   }
 
   void operator()(const op::Slice& slice) const {
@@ -161,7 +168,7 @@ struct Call {
       }
     };
     const int64_t work = positions * (attention.head_size + attention.value_size);
-    parallel_for(attention.heads * out.rows, std::max<int64_t>(1, 100'000 / work), heads_and_tokens,
+    parallel_for(attention.heads * out.rows, std::max<int64_t>(1, kWorthAThread / work), heads_and_tokens,
                  threads);
   }
 
