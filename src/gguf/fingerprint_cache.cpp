@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
 
-#include "gguf/output.h"
+#include "base/output_file.h"
 
 namespace lockstep::gguf {
 namespace {
@@ -78,7 +78,7 @@ void cache_fingerprint(std::span<const Part> parts, const std::string& fingerpri
   fs::create_directories(path.parent_path(), problem);
   const std::string text =
       dumped({{"files", identity(parts)}, {"fingerprint", fingerprint}}) + "\n";
-  auto output = Output::create(path.string());
+  auto output = OutputFile::create(path.string());
   if (!output.ok() || !output->write(std::as_bytes(std::span(text))).ok()) return;
   (void)output->finish().ok();
 }

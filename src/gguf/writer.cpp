@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/output_file.h"
 #include "base/text.h"
-#include "gguf/output.h"
 #include "gguf/parse.h"
 
 namespace lockstep::gguf {
@@ -113,7 +113,7 @@ std::string file_without_tensors(std::span<const Entry> metadata) {
 }
 
 struct Writer::State {
-  Output output;
+  OutputFile output;
   int64_t alignment = kDefaultAlignment;
   std::vector<PlannedTensor> plan;
   size_t current = 0;   // in `plan`; its size when all are written
@@ -132,7 +132,7 @@ Result<Writer> Writer::create(const std::string& path, std::span<const Entry> me
   const std::string start = header(alignment, metadata, tensors, plan);
   const int64_t data_bytes =
       plan.empty() ? 0 : align_up(plan.back().offset + plan.back().bytes, alignment);
-  LS_TRY(Output output, Output::create(path));
+  LS_TRY(OutputFile output, OutputFile::create(path));
   LS_TRY_VOID(output.reserve(static_cast<int64_t>(start.size()) + data_bytes));
   LS_TRY_VOID(output.write(std::as_bytes(std::span(start))));
   return Writer(

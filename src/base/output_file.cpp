@@ -1,4 +1,4 @@
-#include "gguf/output.h"
+#include "base/output_file.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +13,7 @@
 
 #include "base/text.h"
 
-namespace lockstep::gguf {
+namespace lockstep {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
@@ -25,16 +25,16 @@ std::string temporary_name(const std::string& path) {
 
 }  // namespace
 
-Output::Output(std::string path, std::string temporary, int fd)
+OutputFile::OutputFile(std::string path, std::string temporary, int fd)
     : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {
   buffer_.reserve(kBufferBytes);
 }
 
-Output::Output(Output&& other) noexcept {
+OutputFile::OutputFile(OutputFile&& other) noexcept {
   *this = std::move(other);
 }
 
-Output& Output::operator=(Output&& other) noexcept {
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(temporary_, other.temporary_);
   std::swap(fd_, other.fd_);
@@ -42,16 +42,16 @@ Output& Output::operator=(Output&& other) noexcept {
   return *this;
 }
 
-Output::~Output() {
+OutputFile::~OutputFile() {
   if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-Error Output::failed(const char* what, int code) const {
+Error OutputFile::failed(const char* what, int code) const {
   return error("{}: cannot {}: {}", printable(path_), what, std::strerror(code));
 }
 
-Result<Output> Output::create(const std::string& path) {
+Result<OutputFile> OutputFile::create(const std::string& path) {
   struct stat info {};
   // Found now rather than when everything is written.
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
@@ -60,24 +60,24 @@ Result<Output> Output::create(const std::string& path) {
   std::string temporary = temporary_name(path);
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return error("{}: cannot write: {}", printable(path), std::strerror(errno));
-  return Output(path, std::move(temporary), fd);
+  return OutputFile(path, std::move(temporary), fd);
 }
 
-Result<void> Output::reserve(int64_t bytes) {
+Result<void> OutputFile::reserve(int64_t bytes) {
   if (bytes == 0 || ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return {};
   if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return {};
   const int code = errno;
   return error("{}: cannot write {} bytes: {}", printable(path_), bytes, std::strerror(code));
 }
 
-Result<void> Output::write(std::span<const std::byte> bytes) {
+Result<void> OutputFile::write(std::span<const std::byte> bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) LS_TRY_VOID(flush());
   if (bytes.size() >= kBufferBytes) return write_all(bytes);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   return {};
 }
 
-Result<void> Output::write_zeros(int64_t bytes) {
+Result<void> OutputFile::write_zeros(int64_t bytes) {
   static constexpr std::byte kZeros[4096] = {};
   while (bytes > 0) {
     const int64_t piece = std::min<int64_t>(bytes, sizeof kZeros);
@@ -87,13 +87,24 @@ Result<void> Output::write_zeros(int64_t bytes) {
   return {};
 }
 
-Result<void> Output::flush() {
+Result<void> OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return failed("write", errno);
+    bytes = bytes.subspan(static_cast<size_t>(done));
+    offset += done;
+  }
+  return {};
+}
+
+Result<void> OutputFile::flush() {
   LS_TRY_VOID(write_all(buffer_));
   buffer_.clear();
   return {};
 }
 
-Result<void> Output::write_all(std::span<const std::byte> bytes) {
+Result<void> OutputFile::write_all(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
@@ -103,7 +114,7 @@ Result<void> Output::write_all(std::span<const std::byte> bytes) {
   return {};
 }
 
-Result<void> Output::finish() {
+Result<void> OutputFile::finish() {
   LS_TRY_VOID(flush());
   if (::fsync(fd_) != 0) return failed("write", errno);
   if (::close(std::exchange(fd_, -1)) != 0) return failed("write", errno);
@@ -120,4 +131,4 @@ Result<void> Output::finish() {
   return {};
 }
 
-}  // namespace lockstep::gguf
+}  // namespace lockstep

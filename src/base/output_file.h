@@ -10,14 +10,14 @@
 
 #include "base/result.h"
 
-namespace lockstep::gguf {
+namespace lockstep {
 
-class Output {
+class OutputFile {
  public:
-  static Result<Output> create(const std::string& path);
-  Output(Output&& other) noexcept;
-  Output& operator=(Output&& other) noexcept;
-  ~Output();  // removes what is not finished
+  static Result<OutputFile> create(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+  ~OutputFile();  // removes what is not finished
 
   const std::string& path() const { return path_; }
 
@@ -26,12 +26,14 @@ class Output {
 
   Result<void> write(std::span<const std::byte> bytes);
   Result<void> write_zeros(int64_t bytes);
+  // At a place of its own, whatever write() has reached.
+  Result<void> write_at(int64_t offset, std::span<const std::byte> bytes);
 
   // To the disk, then to its name.
   Result<void> finish();
 
  private:
-  Output(std::string path, std::string temporary, int fd);
+  OutputFile(std::string path, std::string temporary, int fd);
   Error failed(const char* what, int code) const;
   Result<void> write_all(std::span<const std::byte> bytes);
   Result<void> flush();
@@ -42,4 +44,4 @@ class Output {
   std::vector<std::byte> buffer_;  // small writes are gathered here
 };
 
-}  // namespace lockstep::gguf
+}  // namespace lockstep
