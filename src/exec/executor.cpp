@@ -12,16 +12,25 @@ double View::at(int64_t index) const {
   return load_number(dtype, static_cast<const std::byte*>(data) + index * size_bytes(dtype));
 }
 
-Result<void> check_step(const op::Program& program, int64_t positions, const Step& step) {
+Result<View> Executor::run(const Step& step) {
   const auto count = static_cast<int64_t>(step.tokens.size());
   if (count == 0) return error("no tokens to evaluate");
-  if (count > program.context_length - positions)
+  if (count > program_.context_length - positions_)
     return error("{} tokens after position {} do not fit the context of {} positions", count,
-                 positions, program.context_length);
+                 positions_, program_.context_length);
   for (const TokenId token : step.tokens)
-    if (token < 0 || token >= program.vocabulary)
-      return error("token {} is outside the vocabulary of {}", token, program.vocabulary);
-  return {};
+    if (token < 0 || token >= program_.vocabulary)
+      return error("token {} is outside the vocabulary of {}", token, program_.vocabulary);
+  if (step.observer != nullptr) step.observer->begin_step(positions_, count);
+  Result<View> logits = evaluate(step);
+  if (step.observer != nullptr) step.observer->end_step(logits.ok());
+  if (logits.ok()) positions_ += count;
+  return logits;
+}
+
+void Executor::rewind(int64_t positions) {
+  LS_CHECK(positions >= 0 && positions <= positions_);
+  positions_ = positions;
 }
 
 }  // namespace lockstep::exec

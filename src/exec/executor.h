@@ -28,9 +28,12 @@ struct View {
 class Observer {
  public:
   virtual ~Observer() = default;
+  virtual void begin_step(int64_t first_position, int64_t tokens) = 0;
   virtual bool wants(op::ValueId id) const = 0;
   // `view` is valid during the call. Rows are the step's tokens.
   virtual void see(op::ValueId id, const View& view) = 0;
+  // `whole` is false where the step failed or was cancelled.
+  virtual void end_step(bool whole) = 0;
 };
 
 // One call of the forward pass on consecutive tokens, which take the next positions.
@@ -43,19 +46,29 @@ struct Step {
 
 class Executor {
  public:
+  explicit Executor(const op::Program& program) : program_(program) {}
   virtual ~Executor() = default;
 
   // Logits [rows, vocabulary], valid until the next call. An error (a token outside the
   // vocabulary, a full context, cancellation) leaves the positions as they were.
-  virtual Result<View> run(const Step& step) = 0;
+  Result<View> run(const Step& step);
 
   // How many positions the KV cache holds; forgetting those from `positions` on.
-  virtual int64_t positions() const = 0;
-  virtual void rewind(int64_t positions) = 0;
-};
+  int64_t positions() const { return positions_; }
+  void rewind(int64_t positions);
 
-// What run() checks first, the same for every executor.
-Result<void> check_step(const op::Program& program, int64_t positions, const Step& step);
+  virtual DType dtype() const = 0;  // of the values that it shows
+
+ protected:
+  // The step has been checked; it starts at positions().
+  virtual Result<View> evaluate(const Step& step) = 0;
+
+  const op::Program& program() const { return program_; }
+
+ private:
+  const op::Program& program_;
+  int64_t positions_ = 0;
+};
 
 inline constexpr const char* kCancelledMessage = "cancelled";
 

@@ -1,6 +1,7 @@
 #include "exec/reference/executor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -18,7 +19,7 @@ struct LayerCache {
 class ReferenceExecutor : public Executor {
  public:
   ReferenceExecutor(const op::Program& program, int threads)
-      : program_(program), threads_(threads) {
+      : Executor(program), threads_(threads) {
     for (const op::Op& op : program.ops)
       if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
         const int64_t k_width = attention->kv_heads * attention->head_size;
@@ -33,14 +34,18 @@ class ReferenceExecutor : public Executor {
         last_use_[static_cast<size_t>(id)] = static_cast<int64_t>(i);
   }
 
-  Result<View> run(const Step& step) override {
-    LS_TRY_VOID(check_step(program_, positions_, step));
-    const Place place{step.tokens, positions_};
-    std::vector<Matrix> values(program_.values.size());
+  DType dtype() const override { return DType::kF64; }
+
+ protected:
+  Result<View> evaluate(const Step& step) override {
+    std::vector<int64_t> rows(step.tokens.size());
+    std::iota(rows.begin(), rows.end(), positions());
+    const Place place{step.tokens, rows};
+    std::vector<Matrix> values(program().values.size());
     size_t attention_index = 0;
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
+    for (size_t i = 0; i < program().ops.size(); ++i) {
       if (step.cancel != nullptr && *step.cancel) return error("{}", kCancelledMessage);
-      const op::Op& op = program_.ops[i];
+      const op::Op& op = program().ops[i];
       std::vector<const Matrix*> inputs;
       for (const op::ValueId id : op.inputs) inputs.push_back(&values[static_cast<size_t>(id)]);
       Matrix last_row;
@@ -59,7 +64,8 @@ class ReferenceExecutor : public Executor {
       }
       const op::ValueId id = op.outputs[0];
       Matrix& out = values[static_cast<size_t>(id)];
-      out = evaluate(op.what, inputs, program_.value(id).width, place, threads_, wanted_scores);
+      out = reference::evaluate(op.what, inputs, program().value(id).width, place, threads_,
+                                wanted_scores);
       show(step, id, out, {out.rows, out.columns});
       if (wanted_scores != nullptr) {
         const auto count = static_cast<int64_t>(step.tokens.size());
@@ -72,16 +78,8 @@ class ReferenceExecutor : public Executor {
         if (last_use_[static_cast<size_t>(input)] == static_cast<int64_t>(i))
           values[static_cast<size_t>(input)] = {};
     }
-    positions_ += static_cast<int64_t>(step.tokens.size());
-    logits_ = std::move(values[static_cast<size_t>(program_.logits())]);
+    logits_ = std::move(values[static_cast<size_t>(program().logits())]);
     return View{DType::kF64, logits_.values.data(), {logits_.rows, logits_.columns}};
-  }
-
-  int64_t positions() const override { return positions_; }
-
-  void rewind(int64_t positions) override {
-    LS_CHECK(positions >= 0 && positions <= positions_);
-    positions_ = positions;
   }
 
  private:
@@ -97,7 +95,7 @@ class ReferenceExecutor : public Executor {
   }
 
   void append(Matrix& cache, const Matrix& rows) const {
-    std::ranges::copy(rows.values, cache.row(positions_));
+    std::ranges::copy(rows.values, cache.row(positions()));
   }
 
   static bool wants(const Step& step, op::ValueId id) {
@@ -109,11 +107,9 @@ class ReferenceExecutor : public Executor {
     if (wants(step, id)) step.observer->see(id, {DType::kF64, matrix.values.data(), shape});
   }
 
-  const op::Program& program_;
   int threads_;
   std::vector<LayerCache> caches_;  // one an Attention op, in order
   std::vector<int64_t> last_use_;   // by value: index of the last op that reads it
-  int64_t positions_ = 0;
   Matrix logits_;
 };
 

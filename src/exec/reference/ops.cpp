@@ -47,7 +47,7 @@ struct Call {
     for (int64_t t = 0; t < out.rows; ++t) {
       const int64_t row = embed.index == op::Embed::Index::kToken
                               ? place.tokens[static_cast<size_t>(t)]
-                              : place.first_position + t;
+                              : place.positions[static_cast<size_t>(t)];
       std::ranges::copy(decode_row(embed.table, row), out.row(t));
     }
   }
@@ -109,8 +109,8 @@ struct Call {
     for (int64_t t = 0; t < out.rows; ++t) {
       std::copy_n(input(0).row(t), out.columns, out.row(t));
       for (int64_t pair = 0; pair < pairs; ++pair) {
-        const double angle =
-            static_cast<double>(place.first_position + t) * frequencies[static_cast<size_t>(pair)];
+        const double angle = static_cast<double>(place.positions[static_cast<size_t>(t)]) *
+                             frequencies[static_cast<size_t>(pair)];
         const double c = std::cos(angle) * magnitude;
         const double s = std::sin(angle) * magnitude;
         for (int64_t head = 0; head < out.columns; head += rope.head_size) {
@@ -127,10 +127,8 @@ struct Call {
 
   void operator()(const op::Attention& attention) const {
     const Matrix& q = input(0);
-    const Matrix& k = input(1);
-    const Matrix& v = input(2);
-    const int64_t positions = place.first_position + out.rows;
-    LS_CHECK(k.rows >= positions && v.rows >= positions);
+    const int64_t positions = *std::ranges::max_element(place.positions) + 1;
+    LS_CHECK(input(1).rows >= positions && input(2).rows >= positions);
     if (scores != nullptr) {
       scores->scores = Matrix(attention.heads * out.rows, positions);
       scores->probs = Matrix(attention.heads * out.rows, positions);
@@ -141,30 +139,12 @@ struct Call {
         const int64_t head = i / out.rows;
         const int64_t t = i % out.rows;
         const int64_t kv_head = head / (attention.heads / attention.kv_heads);
-        const int64_t own = place.first_position + t;
-        const int64_t first =
-            attention.window > 0 ? std::max<int64_t>(0, own - attention.window + 1) : 0;
-        std::ranges::fill(row, -kInfinity);
-        double largest = -kInfinity;
-        for (int64_t p = first; p <= own; ++p) {
-          double score =
-              attention.scale * dot(q.row(t) + head * attention.head_size,
-                                    k.row(p) + kv_head * attention.head_size, attention.head_size);
-          if (attention.soft_cap > 0)
-            score = attention.soft_cap * std::tanh(score / attention.soft_cap);
-          row[static_cast<size_t>(p)] = score;
-          largest = std::max(largest, score);
-        }
+        score_row(attention, q.row(t) + head * attention.head_size, input(1), kv_head,
+                  place.positions[static_cast<size_t>(t)], row);
         if (scores != nullptr) std::ranges::copy(row, scores->scores.row(i));
-        double sum = 0;
-        for (double& score : row) sum += score = std::exp(score - largest);
-        for (double& probability : row) probability /= sum;
+        softmax(row);
         if (scores != nullptr) std::ranges::copy(row, scores->probs.row(i));
-        double* mix = out.row(t) + head * attention.value_size;
-        std::fill_n(mix, attention.value_size, 0.0);
-        for (int64_t p = first; p <= own; ++p)
-          for (int64_t d = 0; d < attention.value_size; ++d)
-            mix[d] += row[static_cast<size_t>(p)] * v.row(p)[kv_head * attention.value_size + d];
+        mix_row(attention, row, input(2), kv_head, out.row(t) + head * attention.value_size);
       }
     };
     const int64_t work = positions * (attention.head_size + attention.value_size);
@@ -204,6 +184,36 @@ struct Call {
 };
 
 }  // namespace
+
+void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
+               int64_t kv_head, int64_t position, std::span<double> row) {
+  const int64_t first =
+      attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
+  std::ranges::fill(row, -kInfinity);
+  for (int64_t p = first; p <= position; ++p) {
+    double score = attention.scale *
+                   dot(q_head, k.row(p) + kv_head * attention.head_size, attention.head_size);
+    if (attention.soft_cap > 0) score = attention.soft_cap * std::tanh(score / attention.soft_cap);
+    row[static_cast<size_t>(p)] = score;
+  }
+}
+
+void softmax(std::span<double> row) {
+  const double largest = *std::ranges::max_element(row);
+  double sum = 0;
+  for (double& score : row) sum += score = std::exp(score - largest);
+  for (double& probability : row) probability /= sum;
+}
+
+void mix_row(const op::Attention& attention, std::span<const double> probs, const Matrix& v,
+             int64_t kv_head, double* out) {
+  std::fill_n(out, attention.value_size, 0.0);
+  for (size_t p = 0; p < probs.size(); ++p) {
+    if (probs[p] == 0) continue;  // out of sight, whatever v holds there
+    const double* value = v.row(static_cast<int64_t>(p)) + kv_head * attention.value_size;
+    for (int64_t d = 0; d < attention.value_size; ++d) out[d] += probs[p] * value[d];
+  }
+}
 
 Matrix evaluate(const op::What& what, std::span<const Matrix* const> inputs, int64_t width,
                 const Place& place, int threads, Scores* scores) {

@@ -12,14 +12,14 @@
 
 namespace lockstep::exec::reference {
 
-// Where the rows of a step stand in the sequence.
+// Which token each row belongs to, and its position in the sequence.
 struct Place {
   std::span<const TokenId> tokens;
-  int64_t first_position = 0;
+  std::span<const int64_t> positions;
 };
 
 // Evaluates one op from any inputs, in the order of Op::inputs. For Attention, k and v hold every
-// position from 0 to the step's last one. The output has `width` columns. With `scores` given,
+// position from 0 to the last one of the rows. The output has `width` columns. With `scores` given,
 // Attention also fills scores and probs ([heads * tokens, positions] each).
 struct Scores {
   Matrix scores;
@@ -27,5 +27,13 @@ struct Scores {
 };
 Matrix evaluate(const op::What& what, std::span<const Matrix* const> inputs, int64_t width,
                 const Place& place, int threads, Scores* scores = nullptr);
+
+// The parts of Attention, for one head of one row. `row` and `probs` have k.rows or v.rows entries;
+// what the row's position does not see is minus infinity in scores and 0 in probs.
+void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
+               int64_t kv_head, int64_t position, std::span<double> row);
+void softmax(std::span<double> row);
+void mix_row(const op::Attention& attention, std::span<const double> probs, const Matrix& v,
+             int64_t kv_head, double* out);
 
 }  // namespace lockstep::exec::reference

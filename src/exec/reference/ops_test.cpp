@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <list>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -42,7 +43,10 @@ class Ops : public ::testing::Test {
 
   Matrix run(const op::What& what, std::vector<const Matrix*> inputs, int64_t width,
              int64_t first_position = 0, Scores* scores = nullptr) {
-    const Place place{tokens_, first_position};
+    const int64_t rows = inputs.empty() ? static_cast<int64_t>(tokens_.size()) : inputs[0]->rows;
+    std::vector<int64_t> positions(static_cast<size_t>(rows));
+    std::iota(positions.begin(), positions.end(), first_position);
+    const Place place{tokens_, positions};
     return evaluate(what, inputs, width, place, 2, scores);
   }
 

@@ -1,0 +1,108 @@
+#include "base/json_reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kDeepest = 64;
+
+std::string shortened(const nlohmann::json& value) {
+  if (value.is_array()) return fmt::format("an array of {}", value.size());
+  if (value.is_object()) return fmt::format("an object of {}", value.size());
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& source) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    too_deep = too_deep || depth > kDeepest;
+    return !too_deep;
+  };
+  try {
+    nlohmann::json document = nlohmann::json::parse(text, watch);
+    if (too_deep) return error("{}: nested more than {} deep", source, kDeepest);
+    return document;
+  } catch (const nlohmann::json::exception& problem) {
+    return error("{}: no valid JSON: {}", source, problem.what());
+  }
+}
+
+JsonReader JsonReader::operator[](std::string_view field) const {
+  JsonReader out = *this;
+  out.place_ += fmt::format("{}{}", place_.empty() ? "" : ".", field);
+  out.value_ = nullptr;
+  if (value_ != nullptr && value_->is_object())
+    if (const auto found = value_->find(field); found != value_->end()) out.value_ = &*found;
+  return out;
+}
+
+Error JsonReader::wrong(std::string_view expected) const {
+  return error("{}: {}: found {}, expected {}", source_, place_.empty() ? "document" : place_,
+               value_ != nullptr ? shortened(*value_) : "nothing", expected);
+}
+
+Result<void> JsonReader::object() const {
+  if (!present() || !value_->is_object()) return wrong("an object");
+  return {};
+}
+
+Result<std::vector<JsonReader>> JsonReader::items() const {
+  if (!present() || !value_->is_array()) return wrong("an array");
+  std::vector<JsonReader> readers;
+  readers.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) {
+    JsonReader item = *this;
+    item.value_ = &(*value_)[i];
+    item.place_ += fmt::format("[{}]", i);
+    readers.push_back(std::move(item));
+  }
+  return readers;
+}
+
+Result<std::string> JsonReader::text() const {
+  if (!present() || !value_->is_string()) return wrong("a string");
+  return value_->get<std::string>();
+}
+
+Result<bool> JsonReader::boolean() const {
+  if (!present() || !value_->is_boolean()) return wrong("true or false");
+  return value_->get<bool>();
+}
+
+Result<int64_t> JsonReader::integer(int64_t least, int64_t most) const {
+  const std::string expected = fmt::format("a whole number from {} to {}", least, most);
+  if (!present() || !value_->is_number_integer()) return wrong(expected);
+  // Unsigned values beyond int64 would wrap around.
+  if (value_->is_number_unsigned() &&
+      value_->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return wrong(expected);
+  const auto number = value_->get<int64_t>();
+  if (number < least || number > most) return wrong(expected);
+  return number;
+}
+
+Result<double> JsonReader::number() const {
+  if (!present() || !value_->is_number()) return wrong("a number");
+  return value_->get<double>();
+}
+
+Result<std::string> JsonReader::text_or(std::string otherwise) const {
+  return present() ? text() : Result<std::string>(std::move(otherwise));
+}
+
+Result<bool> JsonReader::boolean_or(bool otherwise) const {
+  return present() ? boolean() : Result<bool>(otherwise);
+}
+
+Result<int64_t> JsonReader::integer_or(int64_t otherwise, int64_t least, int64_t most) const {
+  return present() ? integer(least, most) : Result<int64_t>(otherwise);
+}
+
+Result<double> JsonReader::number_or(double otherwise) const {
+  return present() ? number() : Result<double>(otherwise);
+}
+
+}  // namespace lockstep

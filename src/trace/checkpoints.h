@@ -1,0 +1,20 @@
+// Which values of a forward pass to record.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "op/program.h"
+
+namespace lockstep::trace {
+
+// `set` is logits, layers, ops or all (design: "Checkpoint names"), or names and globs separated
+// by commas. A name that matches nothing is an error that says so. In the order of the program.
+Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
+                                                    std::string_view set);
+
+// Whether a name matches a glob (*, ?).
+bool glob_matches(std::string_view glob, std::string_view name);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,74 @@
+// manifest.json of a trace: what was run, by which engine, and where its values lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/dtype.h"
+#include "base/result.h"
+
+namespace lockstep::trace {
+
+// The arithmetic that an engine says it uses; absent where it does not say.
+struct Precision {
+  std::optional<std::string> compute;      // f64, f32, f16, bf16
+  std::optional<std::string> activations;  // the same, or q8_0, q8_1, q8_k
+  std::optional<std::string> kv;           // f64, f32, f16, bf16
+};
+
+struct EngineInfo {
+  std::string name;
+  std::string version;
+  std::string device;
+  Precision precision;
+};
+
+struct ModelInfo {
+  std::string file;
+  std::string architecture;
+  std::string fingerprint;
+  std::string quantization;
+};
+
+struct CheckpointInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  int64_t width = 0;  // heads, for attention scores and probabilities
+};
+
+// One call of the forward pass.
+struct StepInfo {
+  int64_t index = 0;
+  int64_t first_position = 0;
+  int64_t tokens = 0;
+  std::string shard;  // file name in the trace's folder
+};
+
+struct Manifest {
+  EngineInfo engine;
+  ModelInfo model;
+  std::string prompt;
+  std::vector<int32_t> tokens;  // all ids, prompt first
+  int64_t prompt_tokens = 0;
+  nlohmann::ordered_json sampling = nlohmann::ordered_json::object();
+  std::vector<CheckpointInfo> checkpoints;  // in order of execution
+  std::vector<StepInfo> steps;              // by position
+  int64_t dropped_steps = 0;
+  bool complete = false;
+};
+
+std::string to_json(const Manifest& manifest);
+
+// Every field is checked; `path` is for messages. Unknown fields are left alone: other engines may
+// write more.
+Result<Manifest> parse_manifest(std::string_view text, const std::string& path);
+
+// The dtype of a manifest's name ("f32"); nothing where unknown.
+std::optional<DType> find_dtype(std::string_view name);
+
+}  // namespace lockstep::trace

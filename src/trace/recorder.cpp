@@ -1,0 +1,199 @@
+#include "trace/recorder.h"
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "trace/checkpoints.h"
+#include "trace/shard_writer.h"
+
+namespace lockstep::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What may wait to be written. Larger than a step of generation of the largest models.
+constexpr int64_t kQueueBytes = 256 << 20;
+
+// Runs jobs in order on a thread of its own. Jobs carry bytes; push waits while too many are under
+// way. After the first failure jobs are thrown away.
+class WriteQueue {
+ public:
+  using Job = std::function<Result<void>()>;
+
+  WriteQueue() : thread_([this] { work(); }) {}
+  ~WriteQueue() { static_cast<void>(finish()); }
+
+  void push(int64_t bytes, Job job) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queued_bytes_ == 0 || queued_bytes_ + bytes <= kQueueBytes; });
+    queued_bytes_ += bytes;
+    jobs_.push_back({bytes, std::move(job)});
+    changed_.notify_all();
+  }
+
+  bool falls_behind() {
+    const std::lock_guard lock(mutex_);
+    return queued_bytes_ > kQueueBytes / 2;
+  }
+
+  // Waits until everything is written.
+  Result<void> finish() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+    return failure_ ? Result<void>(*failure_) : Result<void>();
+  }
+
+ private:
+  struct Item {
+    int64_t bytes;
+    Job job;
+  };
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return closed_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      Item item = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      if (!failure_)
+        if (Result<void> outcome = item.job(); !outcome.ok()) failure_ = outcome.error();
+      item.job = nullptr;  // its bytes go before the count of them does
+      lock.lock();
+      queued_bytes_ -= item.bytes;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> jobs_;
+  int64_t queued_bytes_ = 0;
+  bool closed_ = false;
+  std::optional<Error> failure_;  // written by the thread only, read after the join
+  std::thread thread_;            // last: starts when all else is there
+};
+
+Result<void> make_folder(const std::string& folder) {
+  std::error_code failed;
+  if (fs::exists(folder, failed)) {
+    if (!fs::is_directory(folder, failed)) return error("{}: exists and is no folder", folder);
+    if (!fs::is_empty(folder, failed) || failed)
+      return error("{}: exists and is not empty; a trace is never written over", folder);
+    return {};
+  }
+  if (!fs::create_directories(folder, failed) || failed)
+    return error("{}: cannot create the folder: {}", folder, failed.message());
+  return {};
+}
+
+}  // namespace
+
+struct Recorder::State {
+  State(const op::Program& p, DType d, const RecordOptions& o, ShardWriter w)
+      : program(p), dtype(d), options(o), writer(std::move(w)), plan_of(p.values.size(), -1) {}
+
+  const op::Program& program;
+  const DType dtype;
+  const RecordOptions options;
+  ShardWriter writer;               // touched by the queue's thread only
+  std::vector<op::ValueId> chosen;  // in order of the program
+  std::vector<int64_t> plan_of;     // by value: place in `chosen`, or -1
+  bool recording = false;           // this step
+  int64_t steps = 0;
+  int64_t dropped = 0;
+  WriteQueue queue;  // last: its jobs use the rest
+};
+
+Result<std::unique_ptr<Recorder>> Recorder::create(const op::Program& program, DType dtype,
+                                                   const RecordOptions& options,
+                                                   const Manifest& start) {
+  LS_TRY(std::vector<op::ValueId> chosen, select_checkpoints(program, options.checkpoints));
+  LS_TRY_VOID(make_folder(options.folder));
+  Manifest manifest = start;
+  for (const op::ValueId id : chosen)
+    manifest.checkpoints.push_back({program.value(id).name, dtype, program.value(id).width});
+  ShardWriter writer(options.folder, std::move(manifest));
+  LS_TRY_VOID(writer.start());
+  auto state = std::make_unique<State>(program, dtype, options, std::move(writer));
+  for (size_t i = 0; i < chosen.size(); ++i)
+    state->plan_of[static_cast<size_t>(chosen[i])] = static_cast<int64_t>(i);
+  state->chosen = std::move(chosen);
+  return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
+}
+
+Recorder::Recorder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Recorder::~Recorder() {
+  state_->queue.push(0, [state = state_.get()] { return state->writer.flush(); });
+}
+
+void Recorder::begin_step(int64_t first_position, int64_t tokens) {
+  State& state = *state_;
+  StepInfo info{state.steps++, first_position, tokens, ""};
+  state.recording = !(state.options.drop_when_slow && state.queue.falls_behind());
+  if (!state.recording) {
+    ++state.dropped;
+    return;
+  }
+  std::vector<StoredPlan> plans;
+  for (const op::ValueId id : state.chosen) {
+    const op::Value& value = state.program.value(id);
+    StoredPlan plan{
+        fmt::format("{}/{}", info.index, value.name), state.dtype, {tokens, value.width}};
+    if (value.shape == op::Value::Shape::kScores)
+      plan.shape = {value.width, tokens, first_position + tokens};
+    else if (id == state.program.logits() && state.options.last_logits)
+      plan.shape = {1, value.width};
+    plans.push_back(std::move(plan));
+  }
+  state.queue.push(0, [&writer = state.writer, info, plans = std::move(plans)]() mutable {
+    return writer.begin_step(info, std::move(plans));
+  });
+}
+
+bool Recorder::wants(op::ValueId id) const {
+  return state_->recording && state_->plan_of[static_cast<size_t>(id)] >= 0;
+}
+
+bool Recorder::wants_all_logits() const {
+  const auto logits = static_cast<size_t>(state_->program.logits());
+  return state_->plan_of[logits] >= 0 && !state_->options.last_logits;
+}
+
+void Recorder::see(op::ValueId id, const exec::View& view) {
+  LS_CHECK(view.dtype == state_->dtype);
+  const auto plan = static_cast<size_t>(state_->plan_of[static_cast<size_t>(id)]);
+  const auto* data = static_cast<const std::byte*>(view.data);
+  const int64_t size = view.size() * size_bytes(view.dtype);
+  // With last_logits the executor may still have computed all rows.
+  const bool last_row = id == state_->program.logits() && state_->options.last_logits;
+  const int64_t kept = last_row ? view.shape.back() * size_bytes(view.dtype) : size;
+  std::vector<std::byte> bytes(data + size - kept, data + size);
+  state_->queue.push(kept, [&writer = state_->writer, plan, bytes = std::move(bytes)]() mutable {
+    return writer.put(plan, std::move(bytes));
+  });
+}
+
+void Recorder::end_step(bool whole) {
+  if (!state_->recording) return;
+  state_->recording = false;
+  state_->queue.push(0, [&writer = state_->writer, whole] { return writer.end_step(whole); });
+}
+
+Result<void> Recorder::finish(const std::vector<int32_t>& tokens) {
+  state_->queue.push(
+      0, [state = state_.get(), tokens] { return state->writer.finish(tokens, state->dropped); });
+  return state_->queue.finish();
+}
+
+}  // namespace lockstep::trace

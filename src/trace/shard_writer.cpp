@@ -1,0 +1,113 @@
+#include "trace/shard_writer.h"
+
+#include <filesystem>
+
+namespace lockstep::trace {
+namespace {
+
+constexpr int64_t kShardBytes = 16 << 20;
+constexpr auto kShardAge = std::chrono::seconds(1);
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(std::string folder, Manifest manifest)
+    : folder_(std::move(folder)), manifest_(std::move(manifest)) {}
+
+Result<void> ShardWriter::start() {
+  last_flush_ = std::chrono::steady_clock::now();
+  return write_manifest();
+}
+
+Result<void> ShardWriter::begin_step(const StepInfo& info, std::vector<StoredPlan> plans) {
+  Step step{info, std::move(plans), {}, 0};
+  std::vector<int64_t> places;
+  for (const StoredPlan& plan : step.plans) {
+    places.push_back(step.size_bytes);
+    step.size_bytes += plan.size_bytes();
+  }
+  step.data.resize(step.plans.size());
+  if (step.size_bytes >= kShardBytes) {
+    LS_TRY_VOID(flush());
+    step.info.shard = next_shard();
+    const std::string header = safetensors_header(step.plans);
+    for (int64_t& place : places) place += static_cast<int64_t>(header.size());
+    direct_places_ = std::move(places);
+    LS_TRY(direct_, OutputFile::create(path(step.info.shard)));
+    LS_TRY_VOID(direct_->write(bytes_of(header)));
+  }
+  current_ = std::move(step);
+  return {};
+}
+
+Result<void> ShardWriter::put(size_t plan, std::vector<std::byte> bytes) {
+  if (direct_) return direct_->write_at(direct_places_[plan], bytes);
+  current_->data[plan] = std::move(bytes);
+  return {};
+}
+
+Result<void> ShardWriter::end_step(bool whole) {
+  if (!whole) {
+    direct_.reset();  // nothing of it is left behind
+    current_.reset();
+    return {};
+  }
+  if (direct_) {
+    LS_TRY_VOID(direct_->finish());
+    direct_.reset();
+    manifest_.steps.push_back(current_->info);
+    current_.reset();
+    return write_manifest();
+  }
+  pending_bytes_ += current_->size_bytes;
+  pending_.push_back(std::move(*current_));
+  current_.reset();
+  const bool old = std::chrono::steady_clock::now() - last_flush_ > kShardAge;
+  return pending_bytes_ >= kShardBytes || old ? flush() : Result<void>();
+}
+
+Result<void> ShardWriter::flush() {
+  last_flush_ = std::chrono::steady_clock::now();
+  if (pending_.empty()) return {};
+  const std::string shard = next_shard();
+  std::vector<StoredPlan> plans;
+  for (const Step& step : pending_) plans.insert(plans.end(), step.plans.begin(), step.plans.end());
+  LS_TRY(OutputFile file, OutputFile::create(path(shard)));
+  LS_TRY_VOID(file.write(bytes_of(safetensors_header(plans))));
+  for (Step& step : pending_) {
+    for (const auto& item : step.data) LS_TRY_VOID(file.write(item));
+    step.info.shard = shard;
+  }
+  LS_TRY_VOID(file.finish());
+  for (const Step& step : pending_) manifest_.steps.push_back(step.info);
+  pending_.clear();
+  pending_bytes_ = 0;
+  return write_manifest();
+}
+
+Result<void> ShardWriter::finish(const std::vector<int32_t>& tokens, int64_t dropped_steps) {
+  LS_TRY_VOID(flush());
+  manifest_.tokens = tokens;
+  manifest_.dropped_steps = dropped_steps;
+  manifest_.complete = true;
+  return write_manifest();
+}
+
+std::string ShardWriter::next_shard() {
+  return fmt::format("{:06}.safetensors", shards_++);
+}
+
+std::string ShardWriter::path(const std::string& name) const {
+  return (std::filesystem::path(folder_) / name).string();
+}
+
+Result<void> ShardWriter::write_manifest() {
+  LS_TRY(OutputFile file, OutputFile::create(path("manifest.json")));
+  LS_TRY_VOID(file.write(bytes_of(to_json(manifest_))));
+  return file.finish();
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,57 @@
+// Puts the values of steps into shard files and keeps the manifest true.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/output_file.h"
+#include "base/result.h"
+#include "trace/manifest.h"
+#include "trace/safetensors.h"
+
+namespace lockstep::trace {
+
+// Small steps are gathered into one shard until it is large or a second old; a large step is
+// written as it comes, a shard of its own. A shard is written under another name and renamed when
+// it is whole; the manifest names it only then.
+class ShardWriter {
+ public:
+  ShardWriter(std::string folder, Manifest manifest);
+
+  Result<void> start();  // writes the first manifest
+
+  // The values of a step, announced together, come in any order.
+  Result<void> begin_step(const StepInfo& info, std::vector<StoredPlan> plans);
+  Result<void> put(size_t plan, std::vector<std::byte> bytes);
+  Result<void> end_step(bool whole);
+
+  Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps);
+  Result<void> flush();
+
+ private:
+  struct Step {
+    StepInfo info;
+    std::vector<StoredPlan> plans;
+    std::vector<std::vector<std::byte>> data;  // by plan; unused where written directly
+    int64_t size_bytes = 0;
+  };
+
+  std::string next_shard();
+  std::string path(const std::string& name) const;
+  Result<void> write_manifest();
+
+  std::string folder_;
+  Manifest manifest_;
+  std::optional<Step> current_;
+  std::optional<OutputFile> direct_;    // of the current step, where it is large
+  std::vector<int64_t> direct_places_;  // by plan: offset in that file
+  std::vector<Step> pending_;
+  int64_t pending_bytes_ = 0;
+  int64_t shards_ = 0;
+  std::chrono::steady_clock::time_point last_flush_;
+};
+
+}  // namespace lockstep::trace

@@ -1,0 +1,58 @@
+// A recorded trace, opened for reading. Shards are mapped, never loaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "exec/executor.h"
+#include "trace/manifest.h"
+#include "trace/safetensors.h"
+
+namespace lockstep::trace {
+
+class Trace {
+ public:
+  // The manifest and every shard that it names, checked.
+  static Result<Trace> open(const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  const Manifest& manifest() const { return manifest_; }
+
+  bool has(std::string_view checkpoint) const;
+  const CheckpointInfo* checkpoint(std::string_view name) const;  // nullptr where unknown
+
+  // The whole value of a step (index into manifest().steps), as stored; nothing where the step
+  // does not have it.
+  std::optional<exec::View> value(size_t step, std::string_view checkpoint) const;
+
+  // One position's row: [width], or [heads, positions] with the given stride for attention scores.
+  // Nothing where it was not recorded.
+  struct Row {
+    DType dtype = DType::kF32;
+    const std::byte* data = nullptr;
+    int64_t width = 0;        // numbers in a line
+    int64_t lines = 1;        // heads, for attention scores
+    int64_t line_stride = 0;  // numbers from one line to the next
+
+    double at(int64_t line, int64_t index) const;
+  };
+  std::optional<Row> row(std::string_view checkpoint, int64_t position) const;
+
+  // Positions that any step covers.
+  int64_t positions() const;
+
+ private:
+  Trace() = default;
+  std::optional<size_t> step_of(int64_t position) const;
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<std::shared_ptr<const Safetensors>> shards_;  // by step; steps may share one
+};
+
+}  // namespace lockstep::trace
