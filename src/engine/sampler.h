@@ -29,7 +29,9 @@ Result<void> check(const Sampling& sampling);
 
 class Sampler {
  public:
-  explicit Sampler(const Sampling& sampling) : sampling_(sampling), random_(sampling.seed) {}
+  // The seed goes through the generator once: neighbours such as 1 and 2 then start far apart.
+  explicit Sampler(const Sampling& sampling)
+      : sampling_(sampling), random_(Random(sampling.seed).next()) {}
 
   // `row`: which row of the logits. `history`: all tokens so far. NaN logits are never chosen;
   // where there is nothing else, that is an error.

@@ -28,12 +28,12 @@ struct View {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void begin_step(int64_t first_position, int64_t tokens) = 0;
+  virtual void begin_step(int64_t /*first_position*/, int64_t /*tokens*/) {}
   virtual bool wants(op::ValueId id) const = 0;
   // `view` is valid during the call. Rows are the step's tokens.
   virtual void see(op::ValueId id, const View& view) = 0;
-  // `whole` is false where the step failed or was cancelled.
-  virtual void end_step(bool whole) = 0;
+  // Not whole: the step failed or was cancelled.
+  virtual void end_step(bool /*whole*/) {}
 };
 
 // One call of the forward pass on consecutive tokens, which take the next positions.

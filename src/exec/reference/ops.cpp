@@ -148,8 +148,8 @@ struct Call {
       }
     };
     const int64_t work = positions * (attention.head_size + attention.value_size);
-    parallel_for(attention.heads * out.rows, std::max<int64_t>(1, kWorthAThread / work), heads_and_tokens,
-                 threads);
+    parallel_for(attention.heads * out.rows, std::max<int64_t>(1, kWorthAThread / work),
+                 heads_and_tokens, threads);
   }
 
   void operator()(const op::Activate& activate) const {
