@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/prompt.h"
+#include "cli/recording.h"
 #include "engine/session.h"
 
 namespace lockstep::cli {
@@ -26,6 +27,7 @@ struct Flags {
   std::string device;
   int threads = 0;
   bool json = false;
+  RecordingFlags recording;
 };
 
 std::atomic<bool> interrupted = false;
@@ -91,6 +93,11 @@ Result<int> run(const Flags& flags) {
   LS_TRY(engine::Session session,
          engine::Session::create(model, prompt.tokenizer.get(), *device, options, context));
 
+  LS_TRY(Recording recording,
+         Recording::start(flags.recording, model, *device, session, prompt, request.sampling));
+  request.observer = recording.observer();
+  request.all_logits = recording.wants_all_logits();
+
   std::signal(SIGINT, on_interrupt);
   bool first = true;
   const auto on_token = [&](engine::TokenId id, std::string_view text) {
@@ -109,6 +116,8 @@ Result<int> run(const Flags& flags) {
   else
     write_out("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
+  // Last, so that a disk that is full does not cost the text.
+  LS_TRY_VOID(recording.finish(request.prompt, outcome.tokens));
   return kDone;
 }
 
@@ -144,6 +153,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_option("--device", flags->device, "What runs it (default: the fastest there is)");
   app.add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
+  declare_recording(app, flags->recording);
   app.add_flag("--json", flags->json, "Print one JSON object with text, tokens and times");
   return [flags] { return run(*flags); };
 }
@@ -155,7 +165,8 @@ const Command kRunCommand = {
     "Generate text from a prompt",
     "  lockstep run -p 'Write a haiku about rain'\n"
     "  lockstep run -m model.gguf --chat -p 'What is a tensor?' --temp 0.7 --seed 3\n"
-    "  lockstep run -m model.gguf --tokens 1,15043,3186 -n 8 --json\n",
+    "  lockstep run -m model.gguf --tokens 1,15043,3186 -n 8 --json\n"
+    "  lockstep run -p 'Write a haiku about snow' --trace snow.trace --checkpoints layers\n",
     declare,
 };
 

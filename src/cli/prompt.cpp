@@ -87,6 +87,7 @@ Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) 
     if (!bos.empty() && text.starts_with(bos)) options.add_special = false;
   }
   prompt.tokens = prompt.tokenizer->encode(text, options);
+  prompt.text = std::move(text);
   if (prompt.tokens.empty()) return error("the prompt has no tokens; the model needs at least one");
   return prompt;
 }

@@ -24,6 +24,7 @@ struct PromptFlags {
 
 struct Prompt {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
+  std::string text;                                 // as the tokenizer saw it; empty for token ids
   std::vector<tokenizer::TokenId> tokens;
 };
 

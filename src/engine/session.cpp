@@ -54,18 +54,18 @@ Result<Session> Session::create(const model::Model& model, const tokenizer::Toke
   return Session(std::move(kept), std::move(executor), tokenizer);
 }
 
-Result<exec::View> Session::evaluate_prompt(const std::vector<TokenId>& prompt,
-                                            const std::atomic<bool>* cancel) {
+Result<exec::View> Session::evaluate(std::span<const TokenId> tokens, const Request& request,
+                                     const std::atomic<bool>* cancel) {
   Result<exec::View> logits = error("the prompt is empty; it must have at least one token");
-  std::span<const TokenId> rest = prompt;
-  while (!rest.empty()) {
-    const auto chunk = rest.first(std::min(rest.size(), kPromptChunk));
-    rest = rest.subspan(chunk.size());
+  while (!tokens.empty()) {
     exec::Step step;
-    step.tokens = chunk;
+    step.tokens = tokens.first(std::min(tokens.size(), kPromptChunk));
+    step.all_logits = request.all_logits;
+    step.observer = request.observer;
     step.cancel = cancel;
     logits = executor_->run(step);
     if (!logits.ok()) break;
+    tokens = tokens.subspan(step.tokens.size());
   }
   return logits;
 }
@@ -95,7 +95,7 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
   };
 
   auto start = std::chrono::steady_clock::now();
-  Result<exec::View> logits = evaluate_prompt(request.prompt, cancel);
+  Result<exec::View> logits = evaluate(request.prompt, request, cancel);
   outcome.prompt_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
   while (true) {
@@ -117,10 +117,7 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
     if (static_cast<int64_t>(outcome.tokens.size()) >= request.max_tokens)
       return done(StopReason::kLength);
     if (executor_->positions() >= program_->context_length) return done(StopReason::kContext);
-    exec::Step step;
-    step.tokens = std::span(&id, 1);
-    step.cancel = cancel;
-    logits = executor_->run(step);
+    logits = evaluate(std::span(&id, 1), request, cancel);
     outcome.decode_seconds = seconds_since(start);
   }
 }

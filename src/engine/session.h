@@ -20,7 +20,9 @@ struct Request {
   int64_t max_tokens = 256;
   Sampling sampling;
   std::vector<std::string> stops;
-  bool ignore_end = false;  // go on after an end-of-text token
+  bool ignore_end = false;             // go on after an end-of-text token
+  exec::Observer* observer = nullptr;  // of every step; may be null
+  bool all_logits = false;             // for the observer: a row for every prompt token
 };
 
 enum class StopReason { kEnd, kStop, kLength, kContext, kCancelled };
@@ -49,14 +51,15 @@ class Session {
                            const std::atomic<bool>* cancel = nullptr);
 
   const op::Program& program() const { return *program_; }
+  const exec::Executor& executor() const { return *executor_; }
 
  private:
   Session(std::unique_ptr<op::Program> program, std::unique_ptr<exec::Executor> executor,
           const tokenizer::Tokenizer* tokenizer)
       : program_(std::move(program)), executor_(std::move(executor)), tokenizer_(tokenizer) {}
 
-  Result<exec::View> evaluate_prompt(const std::vector<TokenId>& prompt,
-                                     const std::atomic<bool>* cancel);
+  Result<exec::View> evaluate(std::span<const TokenId> tokens, const Request& request,
+                              const std::atomic<bool>* cancel);
 
   std::unique_ptr<op::Program> program_;  // its address stays when the Session moves
   std::unique_ptr<exec::Executor> executor_;

@@ -1,5 +1,7 @@
 #include "exec/executor.h"
 
+#include <algorithm>
+
 namespace lockstep::exec {
 
 int64_t View::size() const {
@@ -10,6 +12,23 @@ int64_t View::size() const {
 
 double View::at(int64_t index) const {
   return load_number(dtype, static_cast<const std::byte*>(data) + index * size_bytes(dtype));
+}
+
+void Observers::begin_step(int64_t first_position, int64_t tokens) {
+  for (Observer* observer : list_) observer->begin_step(first_position, tokens);
+}
+
+bool Observers::wants(op::ValueId id) const {
+  return std::ranges::any_of(list_, [&](const Observer* observer) { return observer->wants(id); });
+}
+
+void Observers::see(op::ValueId id, const View& view) {
+  for (Observer* observer : list_)
+    if (observer->wants(id)) observer->see(id, view);
+}
+
+void Observers::end_step(bool whole) {
+  for (Observer* observer : list_) observer->end_step(whole);
 }
 
 Result<View> Executor::run(const Step& step) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -24,6 +25,13 @@ struct View {
   double at(int64_t index) const;  // any dtype, as double
 };
 
+// The arithmetic of an executor, in the words of a trace's manifest.
+struct Precision {
+  std::string_view compute;      // sums and functions
+  std::string_view activations;  // what ops hand on
+  std::string_view kv;           // the cache
+};
+
 // Sees named values as they are computed. Watching leaves every bit of the results as it was.
 class Observer {
  public:
@@ -34,6 +42,21 @@ class Observer {
   virtual void see(op::ValueId id, const View& view) = 0;
   // Not whole: the step failed or was cancelled.
   virtual void end_step(bool /*whole*/) {}
+};
+
+// Several observers as one.
+class Observers : public Observer {
+ public:
+  void add(Observer* observer) { list_.push_back(observer); }
+  bool empty() const { return list_.empty(); }
+
+  void begin_step(int64_t first_position, int64_t tokens) override;
+  bool wants(op::ValueId id) const override;
+  void see(op::ValueId id, const View& view) override;
+  void end_step(bool whole) override;
+
+ private:
+  std::vector<Observer*> list_;
 };
 
 // One call of the forward pass on consecutive tokens, which take the next positions.
@@ -58,6 +81,7 @@ class Executor {
   void rewind(int64_t positions);
 
   virtual DType dtype() const = 0;  // of the values that it shows
+  virtual Precision precision() const = 0;
 
  protected:
   // The step has been checked; it starts at positions().

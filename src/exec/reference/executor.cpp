@@ -35,6 +35,7 @@ class ReferenceExecutor : public Executor {
   }
 
   DType dtype() const override { return DType::kF64; }
+  Precision precision() const override { return {"f64", "f64", "f64"}; }
 
  protected:
   Result<View> evaluate(const Step& step) override {
