@@ -1,5 +1,6 @@
 // The table of commands, and what is common to all: parsing, help, errors, exit status.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ bool unknown_command(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
+  // A file that may not grow and a pipe that nobody reads are errors of the write, told as such.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
   if (unknown_command(argc, argv)) return kWrongUse;
   CLI::App app(
       "Lockstep runs GGUF language models, records what the forward pass computes, and tells\n"

@@ -1,12 +1,18 @@
 #include "trace/shard_writer.h"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace lockstep::trace {
 namespace {
 
 constexpr int64_t kShardBytes = 16 << 20;
-constexpr auto kShardAge = std::chrono::seconds(1);
+
+// How long steps may wait for a shard to fill: little at first, so that a crash in the first second
+// leaves something, and never more than a second.
+std::chrono::duration<double> patience(std::chrono::duration<double> since_start) {
+  return std::chrono::duration<double>(std::clamp(since_start.count() / 10, 0.1, 1.0));
+}
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -18,7 +24,7 @@ ShardWriter::ShardWriter(std::string folder, Manifest manifest)
     : folder_(std::move(folder)), manifest_(std::move(manifest)) {}
 
 Result<void> ShardWriter::start() {
-  last_flush_ = std::chrono::steady_clock::now();
+  start_ = last_flush_ = std::chrono::steady_clock::now();
   return write_manifest();
 }
 
@@ -44,6 +50,8 @@ Result<void> ShardWriter::begin_step(const StepInfo& info, std::vector<StoredPla
 }
 
 Result<void> ShardWriter::put(size_t plan, std::vector<std::byte> bytes) {
+  LS_CHECK(static_cast<int64_t>(bytes.size()) == current_->plans[plan].size_bytes(),
+           "{} was announced with another size", current_->plans[plan].name);
   if (direct_) return direct_->write_at(direct_places_[plan], bytes);
   current_->data[plan] = std::move(bytes);
   return {};
@@ -65,7 +73,8 @@ Result<void> ShardWriter::end_step(bool whole) {
   pending_bytes_ += current_->size_bytes;
   pending_.push_back(std::move(*current_));
   current_.reset();
-  const bool old = std::chrono::steady_clock::now() - last_flush_ > kShardAge;
+  const auto now = std::chrono::steady_clock::now();
+  const bool old = now - last_flush_ > patience(now - start_);
   return pending_bytes_ >= kShardBytes || old ? flush() : Result<void>();
 }
 

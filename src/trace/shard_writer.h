@@ -14,7 +14,7 @@
 
 namespace lockstep::trace {
 
-// Small steps are gathered into one shard until it is large or a second old; a large step is
+// Small steps are gathered into one shard until it is large or old; a large step is
 // written as it comes, a shard of its own. A shard is written under another name and renamed when
 // it is whole; the manifest names it only then.
 class ShardWriter {
@@ -51,6 +51,7 @@ class ShardWriter {
   std::vector<Step> pending_;
   int64_t pending_bytes_ = 0;
   int64_t shards_ = 0;
+  std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_flush_;
 };
 

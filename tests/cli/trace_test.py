@@ -1,0 +1,106 @@
+"""Traces survive what happens to processes and disks: kill -9 at random moments, a full disk, folders that cannot be written."""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+RUN = [PROGRAM, "run", "-p", "GPU haiku with word seven: ", "--ignore-eos"]
+
+
+def check(folder):
+    """The manifest; every shard that it names is whole."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for step in manifest["steps"]:
+        shard = (folder / step["shard"]).read_bytes()
+        size = int.from_bytes(shard[:8], "little")
+        header = json.loads(shard[8 : 8 + size])
+        assert len(shard) == 8 + size + max(entry["data_offsets"][1] for entry in header.values())
+        for checkpoint in manifest["checkpoints"]:
+            assert f"{step['index']}/{checkpoint['name']}" in header
+    return manifest
+
+
+class TraceTest(unittest.TestCase):
+    def setUp(self):
+        self.work = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.work.name) / "trace"
+        self.addCleanup(self.work.cleanup)
+
+    def run_program(self, *flags, **options):
+        return subprocess.run([*RUN, *flags], capture_output=True, text=True, check=False, **options)
+
+    def test_kill_at_random_moments(self):
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        with self.subTest(seed=seed):
+            steps = []
+            for attempt in range(50):
+                folder = self.folder.with_name(f"trace{attempt}")
+                command = [*RUN, "-n", "240", "--trace", str(folder), "--checkpoints", rng.choice(["layers", "ops", "all"])]
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+                while not (folder / "manifest.json").exists() and process.poll() is None:
+                    time.sleep(0.001)
+                time.sleep(rng.random() ** 2 * 0.6)
+                process.kill()
+                ended = process.wait()
+                manifest = check(folder)
+                if ended == -signal.SIGKILL:
+                    self.assertFalse(manifest["complete"])
+                steps.append(len(manifest["steps"]))
+                for path in folder.iterdir():
+                    path.unlink()
+            print(f"killed 50 times; steps that were whole: {sorted(steps)}")
+
+    def test_full_disk_keeps_the_text(self):
+        plain = self.run_program("-n", "200")
+        # Python ignores SIGXFSZ, and so does the child: writing beyond the limit is an error then.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        done = self.run_program("-n", "200", "--trace", str(self.folder), preexec_fn=limit)
+        self.assertEqual(done.stdout, plain.stdout)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("safetensors: cannot write: File too large", done.stderr)
+        self.assertFalse(check(self.folder)["complete"])
+        self.assertEqual([p.name for p in self.folder.iterdir() if ".part" in p.name], [])
+
+    def test_folder_that_is_there_is_not_written_over(self):
+        self.folder.mkdir()
+        (self.folder / "mine").write_text("precious")
+        done = self.run_program("-n", "4", "--trace", str(self.folder))
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("exists and is not empty", done.stderr)
+        self.assertEqual((self.folder / "mine").read_text(), "precious")
+
+    def test_place_that_cannot_be_written(self):
+        file = pathlib.Path(self.work.name) / "file"
+        file.write_text("")
+        for place in (file, file / "below", "/proc/nowhere"):
+            done = self.run_program("-n", "4", "--trace", str(place))
+            self.assertEqual((done.returncode, done.stdout), (2, ""), place)
+            self.assertIn(str(place), done.stderr)
+
+    def test_interrupt_leaves_a_complete_trace(self):
+        process = subprocess.Popen([*RUN, "-n", "240", "--trace", str(self.folder)], stdout=subprocess.PIPE, text=True)
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        self.assertEqual(process.wait(), 0)
+        process.stdout.close()
+        manifest = check(self.folder)
+        self.assertTrue(manifest["complete"])
+        self.assertTrue(rest.endswith("\n"))
+        last = manifest["steps"][-1]
+        self.assertGreaterEqual(len(manifest["tokens"]), last["first_pos"] + last["n_tokens"])
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    unittest.main()
