@@ -136,7 +136,8 @@ Value unique(const Value& subject, const Arguments& arguments, Budget& budget) {
     seen.add(key, item);
   }
   std::vector<Value> kept;
-  for (const auto& [key, item] : seen.finish()->items) kept.push_back(item);
+  const auto dict = seen.finish();
+  for (const auto& [key, item] : dict->items) kept.push_back(item);
   return make_list(std::move(kept), ListKind::kGenerator);
 }
 

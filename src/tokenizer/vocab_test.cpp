@@ -152,7 +152,7 @@ TEST_F(VocabFile, WrongTypesAreNamed) {
   };
   for (const auto& [key, value] : wrong) {
     auto metadata = sentence_pieces();
-    std::erase_if(metadata, [&](const gguf::Entry& entry) { return entry.key == key; });
+    std::erase_if(metadata, [&key = key](const gguf::Entry& entry) { return entry.key == key; });
     metadata.push_back({key, value});
     EXPECT_TRUE(has(load(metadata), key)) << key << ": " << load(metadata);
   }
