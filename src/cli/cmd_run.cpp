@@ -1,7 +1,9 @@
 // lockstep run: generate from a prompt.
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include <nlohmann/json.hpp>
@@ -38,10 +40,23 @@ void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-bool write_out(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
+// Standard output, which may stop taking text: a full disk, or a reader that went away.
+class TextOut {
+ public:
+  void write(std::string_view text) {
+    if (failure_ != 0) return;
+    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+    if (!written || std::fflush(stdout) != 0) failure_ = errno;
+  }
+  bool failed() const { return failure_ != 0; }
+  Result<void> result() const {
+    if (failure_ == 0 || failure_ == EPIPE) return {};  // who left does not miss the rest
+    return error("cannot write to standard output: {}", std::strerror(failure_));
+  }
+
+ private:
+  int failure_ = 0;
+};
 
 nlohmann::ordered_json to_json(const engine::Request& request, const engine::Outcome& outcome) {
   nlohmann::ordered_json json;
@@ -99,25 +114,28 @@ Result<int> run(const Flags& flags) {
   request.all_logits = recording.wants_all_logits();
 
   std::signal(SIGINT, on_interrupt);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that went away ends the run, not the recording
+  TextOut out;
   bool first = true;
   const auto on_token = [&](engine::TokenId id, std::string_view text) {
     if (flags.json) return;
     std::string ids;  // a model without a tokenizer shows ids
     if (prompt.tokenizer == nullptr) ids = fmt::format("{}{}", first ? "" : " ", id);
     first = false;
-    // Nobody reads any more (a closed pipe): no reason to go on.
-    if (!write_out(prompt.tokenizer != nullptr ? text : ids)) interrupted = true;
+    out.write(prompt.tokenizer != nullptr ? text : ids);
+    if (out.failed()) interrupted = true;  // no reason to go on
   };
   LS_TRY(const engine::Outcome outcome, session.generate(request, on_token, &interrupted));
   if (flags.json)
-    write_out(
+    out.write(
         to_json(request, outcome).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
         "\n");
   else
-    write_out("\n");
+    out.write("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
   // Last, so that a disk that is full does not cost the text.
   LS_TRY_VOID(recording.finish(request.prompt, outcome.tokens));
+  LS_TRY_VOID(out.result());
   return kDone;
 }
 

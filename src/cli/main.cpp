@@ -1,8 +1,12 @@
 // The table of commands, and what is common to all: parsing, help, errors, exit status.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <new>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -42,10 +46,22 @@ bool unknown_command(int argc, char** argv) {
   return true;
 }
 
+// Results that cannot be written are lost results: that is an error too.
+Result<int> guarded(const std::function<Result<int>()>& command) {
+  try {
+    Result<int> outcome = command();
+    if (outcome.ok() && std::fflush(stdout) != 0)
+      return error("cannot write to standard output: {}", std::strerror(errno));
+    return outcome;
+  } catch (const std::system_error& failure) {  // fmt::print throws these
+    return error("{}", failure.what());
+  } catch (const std::bad_alloc&) {
+    return error("out of memory");
+  }
+}
+
 int main(int argc, char** argv) {
-  // A file that may not grow and a pipe that nobody reads are errors of the write, told as such.
-  std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write, told as such
   if (unknown_command(argc, argv)) return kWrongUse;
   CLI::App app(
       "Lockstep runs GGUF language models, records what the forward pass computes, and tells\n"
@@ -66,7 +82,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kDone : kWrongUse;
   }
-  const Result<int> outcome = chosen();
+  const Result<int> outcome = guarded(chosen);
   if (outcome.ok()) return *outcome;
   fmt::print(stderr, "lockstep: {}\n", outcome.error().message);
   return kWrongUse;

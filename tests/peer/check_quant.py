@@ -16,7 +16,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from make_quant_decode import FORMATS, decoded, edge_and_random_blocks  # noqa: E402
 
 
