@@ -1,0 +1,34 @@
+#include "parity/arithmetic.h"
+
+#include <algorithm>
+
+namespace lockstep::parity {
+
+Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
+  Arithmetic out;
+  const auto read = [](const std::optional<std::string>& name, double otherwise) {
+    if (!name) return otherwise;
+    const auto dtype = trace::find_dtype(*name);
+    return dtype ? unit(*dtype) : otherwise;
+  };
+  out.declared = precision.compute.has_value();
+  out.compute = read(precision.compute, unit(DType::kF32));
+  out.activations = read(precision.activations, out.compute);
+  out.int8_activations = precision.activations && precision.activations->starts_with("q8");
+  out.kv = read(precision.kv, out.activations);
+  out.stored = unit(stored);
+  return out;
+}
+
+int64_t int8_block(const op::Weight& weight) {
+  switch (weight.format->format()) {
+    case quant::Format::kF32:
+    case quant::Format::kF16:
+    case quant::Format::kBF16:
+      return 0;
+    default:
+      return weight.format->block_values == 256 ? 256 : 32;
+  }
+}
+
+}  // namespace lockstep::parity

@@ -1,0 +1,31 @@
+// The arithmetic that an engine says it uses, as rounding units.
+#pragma once
+
+#include "base/dtype.h"
+#include "op/op.h"
+#include "trace/manifest.h"
+
+namespace lockstep::parity {
+
+// Half the distance between neighbours at 1: the largest relative error of one rounding.
+constexpr double unit(DType dtype) {
+  constexpr double kUnits[] = {0x1p-53, 0x1p-24, 0x1p-11, 0x1p-8};
+  return kUnits[static_cast<int>(dtype)];
+}
+
+struct Arithmetic {
+  double compute = unit(DType::kF32);      // of sums and functions
+  double activations = unit(DType::kF32);  // of the numbers that ops hand on
+  double kv = unit(DType::kF32);           // of keys and values in the cache
+  double stored = unit(DType::kF32);       // of the numbers in the trace
+  bool int8_activations = false;           // rounded to 8-bit blocks before quantized products
+  bool declared = true;                    // false: the engine did not say, f32 is assumed
+};
+
+Arithmetic arithmetic_of(const trace::Precision& precision, DType stored);
+
+// How many numbers share a scale when activations are rounded to 8 bits for a product with this
+// weight: 256 for the K formats, 32 for the other quantized ones; 0: they are not.
+int64_t int8_block(const op::Weight& weight);
+
+}  // namespace lockstep::parity

@@ -1,0 +1,386 @@
+#include "parity/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "gguf/fingerprint.h"
+#include "trace/checkpoints.h"
+
+namespace lockstep::parity {
+namespace {
+
+// Multiply-adds that a replay may cost before positions are sampled: some tens of seconds.
+constexpr double kReplayBudget = 3e10;
+
+int64_t layer_of(const std::string& checkpoint) {
+  int64_t layer = -1;
+  return std::sscanf(checkpoint.c_str(), "blk.%ld.", &layer) == 1 ? layer : -1;
+}
+
+class Comparer {
+ public:
+  Comparer(const trace::Trace& reference, const trace::Trace& suspect, const model::Model* model,
+           const CompareOptions& options)
+      : reference_(reference), suspect_(suspect), model_(model), options_(options) {
+    threads_ = options.threads > 0 ? options.threads : available_cores();
+  }
+
+  Result<Comparison> run() {
+    out_.tokens = compare_tokens(reference_.manifest(), suspect_.manifest());
+    if (!out_.tokens.same_prompt) {
+      out_.verdict = "different prompts";
+      return std::move(out_);
+    }
+    note_incomplete(reference_, "reference");
+    note_incomplete(suspect_, "suspect");
+    LS_TRY_VOID(preflight());
+    list_checkpoints();
+    choose_positions();
+    judge_all();
+    judge_fork();
+    conclude();
+    return std::move(out_);
+  }
+
+ private:
+  void note_incomplete(const trace::Trace& trace, const char* side) {
+    if (!trace.manifest().complete)
+      out_.notes.push_back(
+          fmt::format("the {}'s trace is not complete: its run was cut short", side));
+    if (trace.manifest().dropped_steps > 0)
+      out_.notes.push_back(fmt::format("the {}'s trace lacks {} steps that were dropped", side,
+                                       trace.manifest().dropped_steps));
+    if (!trace.manifest().engine.precision.compute)
+      out_.notes.push_back(fmt::format("the {} does not say its precision; f32 is assumed", side));
+  }
+
+  // The same model on both sides, and the one that was given?
+  Result<void> preflight() {
+    const auto& a = reference_.manifest().model;
+    const auto& b = suspect_.manifest().model;
+    if (!a.architecture.empty() && !b.architecture.empty() && a.architecture != b.architecture)
+      return error("the traces are of different architectures: {} and {}", a.architecture,
+                   b.architecture);
+    if (!a.fingerprint.empty() && !b.fingerprint.empty() && a.fingerprint != b.fingerprint)
+      out_.notes.push_back(
+          fmt::format("the traces are of different model files ({} and {}): differences include "
+                      "those of the weights",
+                      a.file, b.file));
+    if (model_ == nullptr) {
+      out_.notes.push_back("no model file was given (-m): differences are measured, not judged");
+      return {};
+    }
+    const std::string own = gguf::fingerprint(model_->file());
+    for (const auto* info : {&a, &b})
+      if (!info->fingerprint.empty() && info->fingerprint != own)
+        return error("{} is not the model of the trace (fingerprint {}, the trace has {} of {})",
+                     model_->file().path(), own, info->fingerprint, info->file);
+    int64_t positions = std::max(reference_.positions(), suspect_.positions());
+    positions = std::clamp<int64_t>(positions, 1, model_->config().context_length);
+    LS_TRY(program_, model_->program(positions));
+    return {};
+  }
+
+  // In the order of the program where there is one, else as the reference has them.
+  void list_checkpoints() {
+    std::set<std::string> listed;
+    const auto list = [&](const std::string& name) {
+      if (!listed.insert(name).second) return;
+      CheckpointResult result;
+      result.name = name;
+      result.layer = layer_of(name);
+      result.in_reference = reference_.has(name);
+      result.in_suspect = suspect_.has(name);
+      out_.checkpoints.push_back(std::move(result));
+    };
+    if (program_)
+      for (const op::Op& op : program_->ops)
+        for (const size_t i : execution_order(op)) {
+          const std::string& name = program_->value(op.outputs[i]).name;
+          if (reference_.has(name) || suspect_.has(name)) list(name);
+          ids_[name] = op.outputs[i];
+        }
+    for (const auto* trace : {&reference_, &suspect_})
+      for (const auto& info : trace->manifest().checkpoints) list(info.name);
+    std::erase_if(out_.checkpoints, [&](const CheckpointResult& c) { return !selected(c.name); });
+  }
+
+  // Attention's scores and probabilities come before its mix.
+  static std::vector<size_t> execution_order(const op::Op& op) {
+    if (op.outputs.size() == 3) return {1, 2, 0};
+    return {0};
+  }
+
+  bool selected(const std::string& name) const {
+    if (options_.checkpoints == "all") return true;
+    std::string_view rest = options_.checkpoints;
+    while (true) {
+      const size_t comma = rest.find(',');
+      if (trace::glob_matches(rest.substr(0, comma), name)) return true;
+      if (comma == std::string_view::npos) return false;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+
+  int64_t shared_positions() const {
+    const int64_t both = std::min(reference_.positions(), suspect_.positions());
+    // Traces without token ids are taken at their positions.
+    const bool known = !reference_.manifest().tokens.empty() && !suspect_.manifest().tokens.empty();
+    return known ? std::min(both, out_.tokens.shared) : both;
+  }
+
+  void choose_positions() {
+    const int64_t shared = shared_positions();
+    for (int64_t p = 0; p < shared; ++p) positions_.push_back(p);
+    if (!program_) return;
+    if (!options_.positions.empty()) {
+      for (const int64_t p : options_.positions)
+        if (p < shared) replayed_.push_back(p);
+      return;
+    }
+    double cost = 0;
+    for (const op::Op& op : program_->ops)
+      if (const auto* linear = std::get_if<op::Linear>(&op.what))
+        cost += 4 * static_cast<double>(linear->weight.rows * linear->weight.columns);
+    const auto affordable = std::max<int64_t>(4, static_cast<int64_t>(kReplayBudget / cost));
+    if (affordable >= shared) {
+      replayed_ = positions_;
+      return;
+    }
+    // First and last, the turn from prompt to generation, and the rest evenly.
+    const int64_t turn = std::clamp<int64_t>(reference_.manifest().prompt_tokens, 1, shared - 1);
+    std::set<int64_t> chosen = {0, turn - 1, turn, shared - 1};
+    for (int64_t i = 0; i < affordable; ++i) chosen.insert(i * (shared - 1) / affordable);
+    replayed_.assign(chosen.begin(), chosen.end());
+    out_.notes.push_back(fmt::format("{} of {} positions were replayed; --positions chooses others",
+                                     replayed_.size(), shared));
+  }
+
+  void judge_all() {
+    std::optional<Replay> reference_replay;
+    std::optional<Replay> suspect_replay;
+    if (program_) {
+      reference_replay.emplace(*program_, reference_, out_.tokens.tokens, threads_);
+      suspect_replay.emplace(*program_, suspect_, out_.tokens.tokens, threads_);
+    }
+    Progress progress("comparing", static_cast<int64_t>(out_.checkpoints.size()), "checkpoints");
+    for (CheckpointResult& result : out_.checkpoints) {
+      measure(result);
+      if (const auto id = ids_.find(result.name); program_ && id != ids_.end()) {
+        if (result.in_reference) result.reference = judge(*reference_replay, id->second);
+        if (result.in_suspect) result.suspect = judge(*suspect_replay, id->second);
+      }
+      result.verdict = verdict_of(result);
+      progress.advance(1);
+    }
+  }
+
+  void measure(CheckpointResult& result) {
+    std::mutex mutex;
+    const auto range = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t position = positions_[static_cast<size_t>(i)];
+        const auto metrics = compare_rows(reference_, suspect_, result.name, position);
+        if (!metrics) continue;
+        const std::lock_guard lock(mutex);
+        ++result.positions;
+        result.metrics.add(*metrics);
+        const double apart = metrics->relative_l2();
+        if (apart > result.worst_relative_l2 ||
+            (apart == result.worst_relative_l2 && position < result.worst_position)) {
+          result.worst_relative_l2 = apart;
+          result.worst_position = position;
+        }
+        if (result.name == "logits") count_choice(position);
+      }
+    };
+    parallel_for(static_cast<int64_t>(positions_.size()), 1, range, threads_);
+    for (const int64_t position : positions_) {
+      const bool a = reference_.row(result.name, position).has_value();
+      const bool b = suspect_.row(result.name, position).has_value();
+      rows_anywhere_ += a || b ? 1 : 0;
+      rows_compared_ += a && b ? 1 : 0;
+    }
+  }
+
+  void count_choice(int64_t position) {
+    const auto a = reference_.row("logits", position);
+    const auto b = suspect_.row("logits", position);
+    const int64_t width = std::min(a->width, b->width);
+    const LogitMetrics m = logit_metrics(row_values(*a, width), row_values(*b, width));
+    ChoiceStatistics& choices = out_.choices;
+    ++choices.compared;
+    choices.same += m.reference_choice == m.suspect_choice ? 1 : 0;
+    choices.mean_kl += (m.kl_divergence - choices.mean_kl) / static_cast<double>(choices.compared);
+    choices.worst_kl = std::max(choices.worst_kl, m.kl_divergence);
+  }
+
+  SideJudgement judge(Replay& replay, op::ValueId id) {
+    SideJudgement out;
+    const auto errors = replay.judge(id, replayed_);
+    if (!errors) return out;
+    out.judged = static_cast<int64_t>(errors->size());
+    for (const OwnError& own : *errors) {
+      if (!out.worst || own.non_finite > out.worst->non_finite || own.ratio() > out.worst->ratio())
+        out.worst = own;
+      if (own.defect() && !out.first_defect) out.first_defect = own;
+    }
+    return out;
+  }
+
+  Verdict verdict_of(const CheckpointResult& result) const {
+    if (result.positions == 0) return Verdict::kMissing;
+    const auto garbage = [](const SideJudgement& side) {
+      return side.first_defect && side.first_defect->non_finite;
+    };
+    if (garbage(result.reference) || garbage(result.suspect)) return Verdict::kGarbage;
+    if (result.reference.first_defect || result.suspect.first_defect) return Verdict::kDefect;
+    if (result.metrics.exact()) return Verdict::kExact;
+    if (result.reference.judged == 0 || result.suspect.judged == 0)
+      return result.metrics.non_finite_differs > 0 ? Verdict::kGarbage : Verdict::kDiffers;
+    const double elements = static_cast<double>(std::max<int64_t>(1, result.metrics.elements));
+    const double apart = std::sqrt(result.metrics.squares_difference / elements);
+    const double rounding =
+        kRowLimit * std::hypot(result.reference.worst->expected, result.suspect.worst->expected);
+    return apart <= rounding ? Verdict::kRounding : Verdict::kDrift;
+  }
+
+  void judge_fork() {
+    if (!out_.tokens.first_difference) return;
+    const auto index = static_cast<size_t>(*out_.tokens.first_difference);
+    const auto& a = reference_.manifest().tokens;
+    const auto& b = suspect_.manifest().tokens;
+    if (index >= a.size() || index >= b.size() || index == 0) return;
+    Fork fork;
+    fork.position = static_cast<int64_t>(index) - 1;
+    fork.reference_token = a[index];
+    fork.suspect_token = b[index];
+    const auto x = reference_.row("logits", fork.position);
+    const auto y = suspect_.row("logits", fork.position);
+    if (x && y && std::max(a[index], b[index]) < std::min(x->width, y->width)) {
+      fork.margin = x->at(0, a[index]) - x->at(0, b[index]);
+      const double other = y->at(0, a[index]) - y->at(0, b[index]);
+      fork.difference = std::fabs(fork.margin - other);
+      fork.tie = std::fabs(fork.margin) <= fork.difference;
+    }
+    out_.fork = fork;
+  }
+
+  // Prompt positions run together, op by op; then every generated one by itself.
+  struct When {
+    int64_t group;
+    size_t checkpoint;
+    int64_t position;
+    auto operator<=>(const When&) const = default;
+  };
+
+  When when(size_t checkpoint, int64_t position) const {
+    const int64_t prompt = reference_.manifest().prompt_tokens;
+    return {position < prompt ? 0 : position - prompt + 1, checkpoint, position};
+  }
+
+  void find_first_defect() {
+    std::optional<When> first;
+    for (size_t i = 0; i < out_.checkpoints.size(); ++i) {
+      const CheckpointResult& c = out_.checkpoints[i];
+      out_.defects += c.verdict == Verdict::kDefect || c.verdict == Verdict::kGarbage ? 1 : 0;
+      for (const Side side : {Side::kReference, Side::kSuspect}) {
+        const auto& judged = side == Side::kReference ? c.reference : c.suspect;
+        if (!judged.first_defect) continue;
+        const When at = when(i, judged.first_defect->position);
+        if (first &&
+            std::pair(at.group, at.checkpoint) == std::pair(first->group, first->checkpoint)) {
+          out_.first_defect->side = Side::kBoth;
+          continue;
+        }
+        if (first && *first < at) continue;
+        first = at;
+        out_.first_defect =
+            Defect{c.name, c.layer, judged.first_defect->position, side, *judged.first_defect};
+      }
+    }
+  }
+
+  void conclude() {
+    find_first_defect();
+    int64_t judged = 0;
+    int64_t possible = 0;
+    std::optional<Verdict> worst;
+    for (const CheckpointResult& c : out_.checkpoints) {
+      judged += std::min(c.reference.judged, c.suspect.judged);
+      possible += c.positions;
+      if (c.verdict == Verdict::kMissing) continue;
+      worst = worst ? std::max(*worst, c.verdict) : c.verdict;
+    }
+    out_.coverage = rows_anywhere_ > 0
+                        ? static_cast<double>(rows_compared_) / static_cast<double>(rows_anywhere_)
+                        : 0;
+    out_.judged = possible > 0 ? static_cast<double>(judged) / static_cast<double>(possible) : 0;
+    if (!worst) {
+      out_.verdict = "nothing to compare";
+      return;
+    }
+    if (out_.first_defect)
+      worst = out_.first_defect->own.non_finite ? Verdict::kGarbage : Verdict::kDefect;
+    if (*worst == Verdict::kDiffers && within_declared_precision()) worst = Verdict::kDrift;
+    out_.verdict = name(*worst);
+    const bool forked = out_.fork && !out_.fork->tie;
+    if (forked && *worst <= Verdict::kDrift) out_.verdict = "fork";
+    out_.parity = *worst <= Verdict::kDrift && !forked;
+  }
+
+  // Without a replay: whether rounding by the declared precision, added up over the layers, could
+  // explain what was seen. A guess, and said to be one in the notes.
+  bool within_declared_precision() const {
+    double coarsest = 0;
+    for (const auto* trace : {&reference_, &suspect_}) {
+      const auto& info = trace->manifest();
+      const DType stored = info.checkpoints.empty() ? DType::kF32 : info.checkpoints[0].dtype;
+      const Arithmetic a = arithmetic_of(info.engine.precision, stored);
+      coarsest = std::max({coarsest, a.activations, a.kv, a.stored, a.int8_activations ? 5e-3 : 0});
+    }
+    return std::ranges::all_of(out_.checkpoints, [&](const CheckpointResult& c) {
+      const double layers = static_cast<double>(std::max<int64_t>(c.layer, 0) + 2);
+      return c.positions == 0 ||
+             (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= 32 * coarsest * layers);
+    });
+  }
+
+  const trace::Trace& reference_;
+  const trace::Trace& suspect_;
+  const model::Model* model_;
+  const CompareOptions& options_;
+  int threads_;
+  std::optional<op::Program> program_;
+  std::map<std::string, op::ValueId> ids_;
+  std::vector<int64_t> positions_;  // compared
+  std::vector<int64_t> replayed_;   // of those
+  int64_t rows_anywhere_ = 0;
+  int64_t rows_compared_ = 0;
+  Comparison out_;
+};
+
+}  // namespace
+
+std::string_view name(Verdict verdict) {
+  constexpr std::string_view kNames[] = {"exact",   "rounding", "drift",  "defect",
+                                         "garbage", "differs",  "missing"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+std::string_view name(Side side) {
+  constexpr std::string_view kNames[] = {"reference", "suspect", "both", "undetermined"};
+  return kNames[static_cast<int>(side)];
+}
+
+Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& suspect,
+                           const model::Model* model, const CompareOptions& options) {
+  return Comparer(reference, suspect, model, options).run();
+}
+
+}  // namespace lockstep::parity

@@ -1,0 +1,155 @@
+#include "parity/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace lockstep::parity {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kTop = 10;
+
+// Indices of the largest values, largest first, ties to the lowest index; NaN is never among them.
+std::vector<size_t> largest(std::span<const double> values, size_t count) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isnan(values[i])) order.push_back(i);
+  count = std::min(count, order.size());
+  std::ranges::partial_sort(
+      order, order.begin() + static_cast<std::ptrdiff_t>(count),
+      [&](size_t a, size_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
+  order.resize(count);
+  return order;
+}
+
+double log_sum_exp(std::span<const double> values) {
+  const double top = *std::ranges::max_element(values);
+  double sum = 0;
+  for (const double value : values) sum += std::exp(value - top);
+  return top + std::log(sum);
+}
+
+double divergence(std::span<const double> p, std::span<const double> q) {
+  const double p_norm = log_sum_exp(p);
+  const double q_norm = log_sum_exp(q);
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double p_log = p[i] - p_norm;
+    if (p_log > -700) sum += std::exp(p_log) * (p_log - (q[i] - q_norm));
+  }
+  return std::max(sum, 0.0);
+}
+
+}  // namespace
+
+void Counts::add(double value) {
+  if (std::isnan(value)) {
+    ++nan;
+  } else if (std::isinf(value)) {
+    ++infinite;
+  } else if (value == 0) {
+    negative_zero += std::signbit(value) ? 1 : 0;
+  } else if (std::fabs(value) < static_cast<double>(std::numeric_limits<float>::min())) {
+    ++denormal;
+  }
+}
+
+void Counts::add(const Counts& other) {
+  nan += other.nan;
+  infinite += other.infinite;
+  negative_zero += other.negative_zero;
+  denormal += other.denormal;
+}
+
+void Metrics::add(double reference_value, double suspect_value, int64_t index) {
+  ++elements;
+  reference.add(reference_value);
+  suspect.add(suspect_value);
+  const bool both_nan = std::isnan(reference_value) && std::isnan(suspect_value);
+  const bool same = both_nan || (reference_value == suspect_value &&
+                                 std::signbit(reference_value) == std::signbit(suspect_value));
+  differing += same ? 0 : 1;
+  if (!std::isfinite(reference_value) || !std::isfinite(suspect_value)) {
+    non_finite_differs += same ? 0 : 1;
+    return;
+  }
+  const double difference = std::fabs(reference_value - suspect_value);
+  if (difference > max_difference) {
+    max_difference = difference;
+    max_index = index;
+  }
+  sum_difference += difference;
+  squares_difference += difference * difference;
+  squares_reference += reference_value * reference_value;
+  squares_suspect += suspect_value * suspect_value;
+  products += reference_value * suspect_value;
+  sign_flips += reference_value * suspect_value < 0 ? 1 : 0;
+}
+
+void Metrics::add(const Metrics& other) {
+  elements += other.elements;
+  differing += other.differing;
+  non_finite_differs += other.non_finite_differs;
+  if (other.max_difference > max_difference) {
+    max_difference = other.max_difference;
+    max_index = other.max_index;
+  }
+  sum_difference += other.sum_difference;
+  squares_difference += other.squares_difference;
+  squares_reference += other.squares_reference;
+  squares_suspect += other.squares_suspect;
+  products += other.products;
+  sign_flips += other.sign_flips;
+  reference.add(other.reference);
+  suspect.add(other.suspect);
+}
+
+double Metrics::mean_difference() const {
+  return elements > 0 ? sum_difference / static_cast<double>(elements) : 0;
+}
+
+double Metrics::nmse() const {
+  if (squares_difference == 0) return 0;
+  return squares_reference > 0 ? squares_difference / squares_reference
+                               : std::numeric_limits<double>::infinity();
+}
+
+double Metrics::relative_l2() const {
+  return std::sqrt(nmse());
+}
+
+double Metrics::cosine() const {
+  const double size = std::sqrt(squares_reference) * std::sqrt(squares_suspect);
+  if (size == 0) return squares_reference == squares_suspect ? 1 : 0;
+  return std::clamp(products / size, -1.0, 1.0);
+}
+
+double Metrics::magnitude_orders() const {
+  if (squares_reference == 0 || squares_suspect == 0)
+    return squares_reference == squares_suspect ? 0 : kNan;
+  return std::log10(squares_suspect / squares_reference) / 2;
+}
+
+LogitMetrics logit_metrics(std::span<const double> reference, std::span<const double> suspect) {
+  LogitMetrics out;
+  const auto best_reference = largest(reference, kTop);
+  const auto best_suspect = largest(suspect, kTop);
+  if (best_reference.empty() || best_suspect.empty()) return out;
+  const auto margin = [](std::span<const double> values, const std::vector<size_t>& best) {
+    return best.size() > 1 ? values[best[0]] - values[best[1]] : 0;
+  };
+  out.reference_choice = static_cast<int32_t>(best_reference[0]);
+  out.suspect_choice = static_cast<int32_t>(best_suspect[0]);
+  out.reference_margin = margin(reference, best_reference);
+  out.suspect_margin = margin(suspect, best_suspect);
+  size_t shared = 0;
+  for (const size_t i : best_reference)
+    shared += static_cast<size_t>(std::ranges::count(best_suspect, i));
+  out.top10_overlap = static_cast<double>(shared) / static_cast<double>(best_reference.size());
+  out.kl_divergence = divergence(reference, suspect);
+  return out;
+}
+
+}  // namespace lockstep::parity
