@@ -3,18 +3,44 @@
 #include <algorithm>
 
 namespace lockstep::parity {
+namespace {
+
+// Where the one sequence starts within the other: positive in `a`, negative in `b`. A single token
+// proves nothing.
+std::optional<int64_t> offset_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  const auto find = [](const std::vector<int32_t>& all, const std::vector<int32_t>& part) {
+    const auto at = std::search(all.begin(), all.end(), part.begin(), part.end());
+    return part.size() > 1 && at != all.end() && at != all.begin() ? at - all.begin() : 0;
+  };
+  if (const int64_t at = find(a, b)) return at;
+  if (const int64_t at = find(b, a)) return -at;
+  return std::nullopt;
+}
+
+}  // namespace
 
 TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Manifest& suspect) {
   TokenAgreement out;
   const auto& a = reference.tokens;
   const auto& b = suspect.tokens;
+  if (a.empty() || b.empty()) {
+    // A side that does not say is taken at its positions, with the other's tokens.
+    out.known = false;
+    out.tokens = a.empty() ? b : a;
+    out.shared = static_cast<int64_t>(out.tokens.size());
+    return out;
+  }
   const auto shorter = static_cast<int64_t>(std::min(a.size(), b.size()));
   int64_t same = 0;
   while (same < shorter && a[static_cast<size_t>(same)] == b[static_cast<size_t>(same)]) ++same;
+  // 0: the side does not say where its prompt ends.
   const int64_t prompt = std::max(reference.prompt_tokens, suspect.prompt_tokens);
-  out.same_prompt = reference.prompt_tokens == suspect.prompt_tokens && same >= prompt;
+  const bool same_length = reference.prompt_tokens == suspect.prompt_tokens ||
+                           reference.prompt_tokens == 0 || suspect.prompt_tokens == 0;
+  out.same_prompt = same_length && same >= std::max<int64_t>(1, std::min(prompt, shorter));
   out.agree = same == shorter;
   if (!out.agree || !out.same_prompt) out.first_difference = same;
+  if (!out.same_prompt) out.offset = offset_of(a, b);
   out.shared = same;
   out.tokens.assign(a.begin(), a.begin() + same);
   return out;

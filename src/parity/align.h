@@ -17,6 +17,10 @@ struct TokenAgreement {
   std::optional<int64_t> first_difference;  // index of the first token that differs
   int64_t shared = 0;                       // positions computed from equal tokens on both sides
   std::vector<int32_t> tokens;              // those
+  bool known = true;                        // both sides say their tokens
+  // Different prompts, but one side's tokens are the other's from here on: it counts its positions
+  // from another start. Positive: the suspect starts so many tokens later; negative: earlier.
+  std::optional<int64_t> offset;
 };
 
 TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Manifest& suspect);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "base/parallel.h"
@@ -34,12 +33,17 @@ class Comparer {
     out_.tokens = compare_tokens(reference_.manifest(), suspect_.manifest());
     if (!out_.tokens.same_prompt) {
       out_.verdict = "different prompts";
+      if (out_.tokens.offset) note_offset(*out_.tokens.offset);
       return std::move(out_);
     }
     note_incomplete(reference_, "reference");
     note_incomplete(suspect_, "suspect");
     LS_TRY_VOID(preflight());
     list_checkpoints();
+    if (out_.checkpoints.empty())
+      return error("no checkpoint of the traces matches '{}'", options_.checkpoints);
+    note_ranges();
+    note_widths();
     choose_positions();
     judge_all();
     judge_fork();
@@ -57,6 +61,52 @@ class Comparer {
                                        trace.manifest().dropped_steps));
     if (!trace.manifest().engine.precision.compute)
       out_.notes.push_back(fmt::format("the {} does not say its precision; f32 is assumed", side));
+  }
+
+  void note_offset(int64_t offset) {
+    const bool later = offset > 0;
+    out_.notes.push_back(fmt::format(
+        "the {0}'s tokens are the {1}'s from token {2} on: the {0} counts positions from another "
+        "start (from the generation, not from the prompt?). Write absolute positions, with the "
+        "prompt's tokens first",
+        later ? "suspect" : "reference", later ? "reference" : "suspect", std::abs(offset)));
+  }
+
+  // Positions that only one side has are not compared, and are told.
+  void note_ranges() {
+    if (!out_.tokens.known)
+      out_.notes.push_back("a side does not say its tokens: positions are taken to be the same");
+    const auto range = [](const trace::Trace& trace) {
+      const auto& steps = trace.manifest().steps;
+      return std::pair(steps.empty() ? 0 : steps.front().first_position, trace.positions());
+    };
+    const auto a = range(reference_);
+    const auto b = range(suspect_);
+    if (a != b)
+      out_.notes.push_back(fmt::format("the reference has positions {} to {}, the suspect {} to {}",
+                                       a.first, a.second - 1, b.first, b.second - 1));
+    const auto dtype = [](const trace::Trace& trace) {
+      const auto& checkpoints = trace.manifest().checkpoints;
+      return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
+    };
+    if (dtype(reference_) != dtype(suspect_))
+      out_.notes.push_back(fmt::format("values are {} in the reference and {} in the suspect",
+                                       lockstep::name(dtype(reference_)),
+                                       lockstep::name(dtype(suspect_))));
+  }
+
+  // A vocabulary may be padded on one side; any other value of another width is another value.
+  void note_widths() {
+    for (CheckpointResult& c : out_.checkpoints) {
+      if (!c.in_reference || !c.in_suspect) continue;
+      const int64_t a = reference_.checkpoint(c.name)->width;
+      const int64_t b = suspect_.checkpoint(c.name)->width;
+      if (a == b) continue;
+      c.comparable = c.name == "logits";
+      out_.notes.push_back(
+          fmt::format("{} has {} numbers in the reference and {} in the suspect: {}", c.name, a, b,
+                      c.comparable ? "compared as far as both go" : "not compared"));
+    }
   }
 
   // The same model on both sides, and the one that was given?
@@ -117,30 +167,35 @@ class Comparer {
   }
 
   bool selected(const std::string& name) const {
-    if (options_.checkpoints == "all") return true;
-    std::string_view rest = options_.checkpoints;
-    while (true) {
-      const size_t comma = rest.find(',');
-      if (trace::glob_matches(rest.substr(0, comma), name)) return true;
-      if (comma == std::string_view::npos) return false;
-      rest.remove_prefix(comma + 1);
-    }
+    return trace::in_checkpoints(options_.checkpoints, name);
   }
 
   int64_t shared_positions() const {
     const int64_t both = std::min(reference_.positions(), suspect_.positions());
     // Traces without token ids are taken at their positions.
-    const bool known = !reference_.manifest().tokens.empty() && !suspect_.manifest().tokens.empty();
-    return known ? std::min(both, out_.tokens.shared) : both;
+    return out_.tokens.known ? std::min(both, out_.tokens.shared) : both;
   }
 
   void choose_positions() {
     const int64_t shared = shared_positions();
-    for (int64_t p = 0; p < shared; ++p) positions_.push_back(p);
+    const auto covered = [](const trace::Trace& trace) {
+      std::vector<int64_t> all;
+      for (const auto& step : trace.manifest().steps)
+        for (int64_t i = 0; i < step.tokens; ++i) all.push_back(step.first_position + i);
+      return all;
+    };
+    const auto a = covered(reference_);
+    const auto b = covered(suspect_);
+    std::ranges::set_intersection(a, b, std::back_inserter(positions_));
+    std::erase_if(positions_, [&](int64_t p) { return p >= shared; });
+    std::ranges::set_union(a, b, std::back_inserter(anywhere_));
+    // What follows a fork is not to be compared; what one side has beyond the other's end is.
+    if (out_.tokens.first_difference)
+      std::erase_if(anywhere_, [&](int64_t p) { return p >= shared; });
     if (!program_) return;
     if (!options_.positions.empty()) {
       for (const int64_t p : options_.positions)
-        if (p < shared) replayed_.push_back(p);
+        if (p >= 0 && p < shared) replayed_.push_back(p);
       return;
     }
     double cost = 0;
@@ -181,38 +236,49 @@ class Comparer {
   }
 
   void measure(CheckpointResult& result) {
-    std::mutex mutex;
-    const auto range = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t position = positions_[static_cast<size_t>(i)];
-        const auto metrics = compare_rows(reference_, suspect_, result.name, position);
-        if (!metrics) continue;
-        const std::lock_guard lock(mutex);
-        ++result.positions;
-        result.metrics.add(*metrics);
-        const double apart = metrics->relative_l2();
-        if (apart > result.worst_relative_l2 ||
-            (apart == result.worst_relative_l2 && position < result.worst_position)) {
-          result.worst_relative_l2 = apart;
-          result.worst_position = position;
-        }
-        if (result.name == "logits") count_choice(position);
-      }
-    };
-    parallel_for(static_cast<int64_t>(positions_.size()), 1, range, threads_);
-    for (const int64_t position : positions_) {
+    if (result.comparable) measure_rows(result);
+    for (const int64_t position : anywhere_) {
       const bool a = reference_.row(result.name, position).has_value();
       const bool b = suspect_.row(result.name, position).has_value();
       rows_anywhere_ += a || b ? 1 : 0;
-      rows_compared_ += a && b ? 1 : 0;
+    }
+    rows_compared_ += result.positions;
+  }
+
+  // Rows are measured in any order and added up in theirs, so that the sums have the same bits on
+  // any number of threads.
+  void measure_rows(CheckpointResult& result) {
+    const bool logits = result.name == "logits";
+    std::vector<std::optional<Metrics>> rows(positions_.size());
+    std::vector<LogitMetrics> choices(logits ? positions_.size() : 0);
+    const auto range = [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        rows[i] = compare_rows(reference_, suspect_, result.name, positions_[i]);
+        if (rows[i] && logits) choices[i] = choice(positions_[i]);
+      }
+    };
+    parallel_for(static_cast<int64_t>(positions_.size()), 1, range, threads_);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!rows[i]) continue;
+      if (result.positions == 0) result.worst_position = positions_[i];
+      ++result.positions;
+      result.metrics.add(*rows[i]);
+      if (const double apart = rows[i]->relative_l2(); apart > result.worst_relative_l2) {
+        result.worst_relative_l2 = apart;
+        result.worst_position = positions_[i];
+      }
+      if (logits) count_choice(choices[i]);
     }
   }
 
-  void count_choice(int64_t position) {
+  LogitMetrics choice(int64_t position) const {
     const auto a = reference_.row("logits", position);
     const auto b = suspect_.row("logits", position);
     const int64_t width = std::min(a->width, b->width);
-    const LogitMetrics m = logit_metrics(row_values(*a, width), row_values(*b, width));
+    return logit_metrics(row_values(*a, width), row_values(*b, width));
+  }
+
+  void count_choice(const LogitMetrics& m) {
     ChoiceStatistics& choices = out_.choices;
     ++choices.compared;
     choices.same += m.reference_choice == m.suspect_choice ? 1 : 0;
@@ -329,14 +395,18 @@ class Comparer {
       worst = out_.first_defect->own.non_finite ? Verdict::kGarbage : Verdict::kDefect;
     if (*worst == Verdict::kDiffers && within_declared_precision()) worst = Verdict::kDrift;
     out_.verdict = name(*worst);
+    if (!out_.first_defect && *worst > Verdict::kDrift) find_first_difference();
+    // Whoever takes the largest logit parts only where the difference is larger than the margin, so
+    // the question is whether rounding explains that difference.
+    if (out_.fork && *worst > Verdict::kDrift) out_.fork->tie = false;
     const bool forked = out_.fork && !out_.fork->tie;
     if (forked && *worst <= Verdict::kDrift) out_.verdict = "fork";
     out_.parity = *worst <= Verdict::kDrift && !forked;
   }
 
-  // Without a replay: whether rounding by the declared precision, added up over the layers, could
-  // explain what was seen. A guess, and said to be one in the notes.
-  bool within_declared_precision() const {
+  // Without a replay: the relative difference that rounding by the declared precision, added up
+  // over the layers, could explain. A guess, and said to be one in the report.
+  double allowed_difference(const CheckpointResult& c) const {
     double coarsest = 0;
     for (const auto* trace : {&reference_, &suspect_}) {
       const auto& info = trace->manifest();
@@ -344,11 +414,54 @@ class Comparer {
       const Arithmetic a = arithmetic_of(info.engine.precision, stored);
       coarsest = std::max({coarsest, a.activations, a.kv, a.stored, a.int8_activations ? 5e-3 : 0});
     }
+    return 32 * coarsest * static_cast<double>(std::max<int64_t>(c.layer, 0) + 2);
+  }
+
+  bool within_declared_precision(const CheckpointResult& c, const Metrics& metrics) const {
+    return metrics.non_finite_differs == 0 && metrics.relative_l2() <= allowed_difference(c);
+  }
+
+  bool within_declared_precision() const {
     return std::ranges::all_of(out_.checkpoints, [&](const CheckpointResult& c) {
-      const double layers = static_cast<double>(std::max<int64_t>(c.layer, 0) + 2);
       return c.positions == 0 ||
-             (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= 32 * coarsest * layers);
+             (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= allowed_difference(c));
     });
+  }
+
+  // Where nothing was proved: the first difference that the declared precision does not explain.
+  void find_first_difference() {
+    std::optional<When> first;
+    for (size_t i = 0; i < out_.checkpoints.size(); ++i) {
+      const CheckpointResult& c = out_.checkpoints[i];
+      if (c.positions == 0 ||
+          (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= allowed_difference(c)))
+        continue;
+      for (const int64_t position : positions_) {
+        const auto metrics = compare_rows(reference_, suspect_, c.name, position);
+        if (!metrics || within_declared_precision(c, *metrics)) continue;
+        const When at = when(i, position);
+        if (first && *first < at) break;
+        first = at;
+        out_.first_defect = difference_at(c, position, *metrics);
+        break;
+      }
+    }
+  }
+
+  Defect difference_at(const CheckpointResult& c, int64_t position, const Metrics& m) const {
+    Defect out{c.name, c.layer, position, Side::kUndetermined, {}};
+    const double elements = static_cast<double>(std::max<int64_t>(1, m.elements));
+    out.own.position = position;
+    out.own.error = std::sqrt(m.squares_difference / elements);
+    out.own.expected =
+        allowed_difference(c) * std::sqrt(m.squares_reference / elements) / kRowLimit;
+    out.own.non_finite = m.non_finite_differs > 0;
+    if (!out.own.non_finite) return out;
+    // The side with a NaN or infinity where the other has numbers.
+    const bool a = m.reference.nan + m.reference.infinite > 0;
+    const bool b = m.suspect.nan + m.suspect.infinite > 0;
+    if (a != b) out.side = a ? Side::kReference : Side::kSuspect;
+    return out;
   }
 
   const trace::Trace& reference_;
@@ -358,6 +471,7 @@ class Comparer {
   int threads_;
   std::optional<op::Program> program_;
   std::map<std::string, op::ValueId> ids_;
+  std::vector<int64_t> anywhere_;   // that either side has
   std::vector<int64_t> positions_;  // compared
   std::vector<int64_t> replayed_;   // of those
   int64_t rows_anywhere_ = 0;

@@ -45,10 +45,13 @@ struct CheckpointResult {
   double worst_relative_l2 = 0;
   bool in_reference = false;
   bool in_suspect = false;
+  bool comparable = true;  // false: of another width on the two sides
   SideJudgement reference;
   SideJudgement suspect;
 };
 
+// Where nothing could be replayed it is the first difference that is larger than the declared
+// precision explains: then the side is undetermined, and `own` holds the difference.
 struct Defect {
   std::string checkpoint;
   int64_t layer = -1;
@@ -89,7 +92,7 @@ struct Comparison {
 };
 
 struct CompareOptions {
-  std::string checkpoints = "all";  // of those that are there
+  std::string checkpoints = "all";  // set, names or globs (trace/checkpoints.h)
   std::vector<int64_t> positions;   // to replay; empty: all where cheap, else a sample
   int threads = 0;                  // 0: all cores
 };

@@ -117,7 +117,9 @@ std::optional<Matrix> Replay::read(op::ValueId id, Positions positions) const {
       if (row->lines != value.width || row->width <= position) return std::nullopt;
       width = std::max(width, row->width);
     } else if (row->width < value.width) {
-      return std::nullopt;  // a vocabulary without its padding is judged by its own width
+      // A vocabulary without its padding is judged as far as it goes.
+      if (id != program_.logits()) return std::nullopt;
+      width = std::min(width, row->width);
     }
     rows.push_back(*row);
   }
@@ -133,10 +135,22 @@ std::optional<Matrix> Replay::read(op::ValueId id, Positions positions) const {
   return out;
 }
 
+// A trace that keeps fewer digits than the engine hands on does not hold the op's true inputs.
+Replay::Estimate Replay::with_storage_error(Matrix rows) const {
+  Estimate out{std::move(rows), {}};
+  if (!stored_coarsely()) return out;
+  out.variance = Matrix(out.value.rows, out.value.columns);
+  for (size_t i = 0; i < out.value.values.size(); ++i) {
+    const double error = out.value.values[i] * arithmetic_.stored;
+    if (std::isfinite(error)) out.variance.values[i] = error * error / 3;
+  }
+  return out;
+}
+
 std::optional<Replay::Estimate> Replay::obtain(op::ValueId id, Positions positions) {
   if (recorded(id, positions)) {
     auto rows = read(id, positions);
-    if (rows) return Estimate{std::move(*rows), {}};
+    if (rows) return with_storage_error(std::move(*rows));
   }
   return derive(id, positions);
 }
@@ -182,8 +196,10 @@ std::optional<Replay::Estimate> Replay::derive_attention(const op::Op& op, op::V
   const auto count = static_cast<int64_t>(positions.size());
 
   // The nearest recorded part decides where the replay starts.
-  const bool from_probs = id == mix_id && recorded(probs_id, positions);
-  const bool from_scores = !from_probs && id != scores_id && recorded(scores_id, positions);
+  const bool exact = !stored_coarsely();
+  const bool from_probs = exact && id == mix_id && recorded(probs_id, positions);
+  const bool from_scores =
+      exact && !from_probs && id != scores_id && recorded(scores_id, positions);
   std::vector<Estimate> inputs(3);
   for (size_t i = 0; i < 3; ++i) {
     const bool needed = i == 2 ? id == mix_id : !from_probs && !from_scores;
@@ -310,7 +326,9 @@ std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
   const auto actual = read(id, there);
   auto replayed = derive(id, there);
   if (!actual || !replayed) return std::nullopt;
-  LS_CHECK(actual->columns == replayed->value.columns);
+  // Scores and probabilities that see different numbers of positions are not of one computation.
+  if (is_scores(program_, id) && actual->columns != replayed->value.columns) return std::nullopt;
+  LS_CHECK(actual->columns <= replayed->value.columns);
   std::vector<OwnError> out;
   const auto columns = static_cast<size_t>(actual->columns);
   for (size_t r = 0; r < there.size(); ++r) {

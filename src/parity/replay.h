@@ -51,7 +51,8 @@ class Replay {
   const Arithmetic& arithmetic() const { return arithmetic_; }
 
  private:
-  // A value at some positions and the variance of its rounding error (zero where recorded).
+  // A value at some positions and the variance of its rounding error (zero where recorded with all
+  // digits).
   struct Estimate {
     Matrix value;
     Matrix variance;  // empty: zero
@@ -60,6 +61,8 @@ class Replay {
 
   bool recorded(op::ValueId id, Positions positions) const;
   std::optional<Matrix> read(op::ValueId id, Positions positions) const;
+  bool stored_coarsely() const { return arithmetic_.stored > arithmetic_.activations; }
+  Estimate with_storage_error(Matrix rows) const;
   std::optional<Estimate> obtain(op::ValueId id, Positions positions);
   std::optional<Estimate> derive(op::ValueId id, Positions positions);
   std::optional<Estimate> derive_attention(const op::Op& op, op::ValueId id, Positions positions);

@@ -24,6 +24,19 @@ bool in_set(const op::Value& value, const std::string& set) {
 
 }  // namespace
 
+bool in_checkpoints(std::string_view set, std::string_view name) {
+  const size_t comma = set.find(',');
+  if (comma != std::string_view::npos)
+    return in_checkpoints(set.substr(0, comma), name) ||
+           in_checkpoints(set.substr(comma + 1), name);
+  if (set == "all") return true;
+  if (set == "ops") return !name.ends_with(".attn_scores") && !name.ends_with(".attn_probs");
+  if (set == "layers")
+    return name == "embedding" || name == "final_norm" || name == "logits" ||
+           glob_matches("blk.*.output", name);
+  return glob_matches(set, name);
+}
+
 bool glob_matches(std::string_view glob, std::string_view name) {
   return fnmatch(std::string(glob).c_str(), std::string(name).c_str(), 0) == 0;
 }

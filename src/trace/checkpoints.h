@@ -14,6 +14,9 @@ namespace lockstep::trace {
 Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
                                                     std::string_view set);
 
+// Whether a name is in such a set. Here `all` is every name there is.
+bool in_checkpoints(std::string_view set, std::string_view name);
+
 // Whether a name matches a glob (*, ?).
 bool glob_matches(std::string_view glob, std::string_view name);
 

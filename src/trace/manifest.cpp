@@ -12,6 +12,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kFormat = "lockstep-trace";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMost = int64_t{1} << 40;  // of anything that is counted
+constexpr int64_t kMostPositions = 1 << 24;  // beyond any context; callers walk over them
 
 ordered_json to_json(const Precision& precision) {
   ordered_json json = ordered_json::object();
@@ -52,8 +53,8 @@ Result<CheckpointInfo> read_checkpoint(const JsonReader& in) {
 Result<StepInfo> read_step(const JsonReader& in) {
   StepInfo step;
   LS_TRY(step.index, in["index"].integer(0, kMost));
-  LS_TRY(step.first_position, in["first_pos"].integer(0, kMost));
-  LS_TRY(step.tokens, in["n_tokens"].integer(1, kMost));
+  LS_TRY(step.first_position, in["first_pos"].integer(0, kMostPositions));
+  LS_TRY(step.tokens, in["n_tokens"].integer(1, kMostPositions));
   LS_TRY(step.shard, in["shard"].text());
   // A name, never a way out of the folder.
   if (step.shard.empty() || step.shard.find('/') != std::string::npos ||

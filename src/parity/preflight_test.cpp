@@ -1,0 +1,345 @@
+// What compare() does with traces that do not fit together, and what it says of hand-made
+// differences.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "parity/compare.h"
+#include "parity/test_traces.h"
+
+namespace lockstep::parity {
+namespace {
+
+const std::vector<int32_t> kTokens = {3, 141, 59, 26, 53, 58, 97, 93, 23};
+constexpr int64_t kPrompt = 5;
+
+bool any_note(const Comparison& c, std::string_view part) {
+  return std::ranges::any_of(
+      c.notes, [&](const std::string& n) { return n.find(part) != std::string::npos; });
+}
+
+const CheckpointResult& find(const Comparison& c, std::string_view name) {
+  for (const CheckpointResult& result : c.checkpoints)
+    if (result.name == name) return result;
+  throw std::runtime_error("no checkpoint " + std::string(name));
+}
+
+class Preflight : public testing::Test {
+ protected:
+  Comparison judge(const Recording& a, const Recording& b, bool with_model = true) {
+    auto out =
+        compare(traced.write(a), traced.write(b), with_model ? &traced.model() : nullptr, options);
+    EXPECT_TRUE(out.ok()) << out.error().message;
+    return *out;
+  }
+
+  TracedModel traced;
+  Recording original = traced.record(kTokens, kPrompt);
+  CompareOptions options;
+};
+
+TEST_F(Preflight, ACopyIsExact) {
+  for (const bool with_model : {true, false}) {
+    const Comparison c = judge(original, original, with_model);
+    EXPECT_TRUE(c.parity);
+    EXPECT_EQ(c.verdict, "exact");
+    EXPECT_FALSE(c.first_defect);
+    EXPECT_EQ(c.coverage, 1);
+    EXPECT_EQ(c.judged, with_model ? 1 : 0);
+    EXPECT_TRUE(c.tokens.agree);
+    EXPECT_EQ(c.choices.compared, static_cast<int64_t>(kTokens.size()));
+    EXPECT_EQ(c.choices.same, c.choices.compared);
+    for (const CheckpointResult& result : c.checkpoints) {
+      EXPECT_EQ(result.verdict, Verdict::kExact) << result.name;
+      EXPECT_EQ(result.positions, static_cast<int64_t>(kTokens.size())) << result.name;
+    }
+  }
+}
+
+TEST_F(Preflight, SumsDoNotDependOnTheThreads) {
+  Recording other = original;
+  for (auto& [name, value] : other.values)
+    for (size_t i = 0; i < value.numbers.size(); ++i)
+      value.numbers[i] *= 1 + 1e-6 * std::sin(static_cast<double>(i));
+  const auto a = traced.write(original);
+  const auto b = traced.write(other);
+  std::vector<double> sums;
+  for (const int threads : {1, 2, 7}) {
+    options.threads = threads;
+    const auto c = compare(a, b, nullptr, options);
+    ASSERT_TRUE(c.ok());
+    sums.push_back(0);
+    for (const CheckpointResult& result : c->checkpoints)
+      sums.back() += result.metrics.sum_difference + result.metrics.products;
+    sums.back() += c->choices.mean_kl;
+  }
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(sums[0], sums[2]);
+}
+
+TEST_F(Preflight, ACorruptedOutputIsTheFirstDefectOnItsSide) {
+  Recording wrong = original;
+  wrong.at("blk.1.ffn_act", 3, 17) += 0.5;
+  for (const bool swapped : {false, true}) {
+    const Comparison c = swapped ? judge(wrong, original) : judge(original, wrong);
+    EXPECT_FALSE(c.parity);
+    EXPECT_EQ(c.verdict, "defect");
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, "blk.1.ffn_act");
+    EXPECT_EQ(c.first_defect->layer, 1);
+    EXPECT_EQ(c.first_defect->position, 3);
+    EXPECT_EQ(c.first_defect->side, swapped ? Side::kReference : Side::kSuspect);
+    EXPECT_EQ(c.first_defect->own.worst_index, 17);
+    EXPECT_GT(c.first_defect->own.ratio(), 100);
+  }
+}
+
+TEST_F(Preflight, WithoutAModelTheFirstDifferenceIsNamedAndNobodyIsBlamed) {
+  Recording wrong = original;
+  wrong.at("blk.1.ffn_act", 3, 17) += 0.5;
+  const Comparison c = judge(original, wrong, false);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "differs");
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "blk.1.ffn_act");
+  EXPECT_EQ(c.first_defect->position, 3);
+  EXPECT_EQ(c.first_defect->side, Side::kUndetermined);
+  EXPECT_GT(c.first_defect->own.ratio(), 1);
+  EXPECT_TRUE(any_note(c, "no model file"));
+}
+
+TEST_F(Preflight, ANanIsGarbageWithAndWithoutAModel) {
+  Recording wrong = original;
+  wrong.at("blk.0.attn_out", 2, 7) = std::numeric_limits<double>::quiet_NaN();
+  for (const bool with_model : {true, false}) {
+    const Comparison c = judge(original, wrong, with_model);
+    EXPECT_FALSE(c.parity);
+    EXPECT_EQ(c.verdict, "garbage");
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, "blk.0.attn_out");
+    EXPECT_EQ(c.first_defect->position, 2);
+    EXPECT_EQ(c.first_defect->side, Side::kSuspect);
+    EXPECT_TRUE(c.first_defect->own.non_finite);
+    EXPECT_EQ(find(c, "blk.0.attn_out").metrics.suspect.nan, 1);
+    EXPECT_EQ(find(c, "blk.0.attn_out").metrics.non_finite_differs, 1);
+  }
+}
+
+TEST_F(Preflight, WhatOneSideLacksIsMissingAndLowersCoverage) {
+  Recording less = original;
+  less.remove("blk.0.ffn_up");
+  const Comparison c = judge(original, less);
+  EXPECT_TRUE(c.parity);
+  const CheckpointResult& result = find(c, "blk.0.ffn_up");
+  EXPECT_EQ(result.verdict, Verdict::kMissing);
+  EXPECT_TRUE(result.in_reference);
+  EXPECT_FALSE(result.in_suspect);
+  const auto all = static_cast<double>(c.checkpoints.size());
+  EXPECT_DOUBLE_EQ(c.coverage, (all - 1) / all);
+}
+
+TEST_F(Preflight, DifferentPromptsStopAtTheFirstDifferingToken) {
+  Recording other = original;
+  other.manifest.tokens[2] = 60;
+  const Comparison c = judge(original, other);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "different prompts");
+  EXPECT_EQ(c.tokens.first_difference, 2);
+  EXPECT_FALSE(c.tokens.offset);
+  EXPECT_TRUE(c.checkpoints.empty());
+}
+
+TEST_F(Preflight, PositionsThatStartAtTheGenerationAreRefusedWithTheReason) {
+  Recording other = original;
+  other.manifest.tokens.erase(other.manifest.tokens.begin(),
+                              other.manifest.tokens.begin() + kPrompt);
+  other.manifest.prompt_tokens = 0;
+  const Comparison c = judge(original, other);
+  EXPECT_EQ(c.verdict, "different prompts");
+  EXPECT_EQ(c.tokens.offset, kPrompt);
+  EXPECT_TRUE(any_note(c, "the suspect's tokens are the reference's from token 5 on"));
+  EXPECT_EQ(judge(other, original).tokens.offset, -kPrompt);
+}
+
+TEST_F(Preflight, ATraceOfTheGenerationAloneIsComparedWhereBothHaveRows) {
+  // Absolute positions, but rows from position 6 on only.
+  constexpr int64_t kFrom = 6;
+  Recording late = original;
+  late.first_position = kFrom;
+  for (auto& [name, value] : late.values) {
+    if (value.shape.size() == 3) continue;
+    value.numbers.erase(value.numbers.begin(), value.numbers.begin() + kFrom * value.shape[1]);
+    value.shape[0] -= kFrom;
+  }
+  for (const std::string& name : std::vector(late.order))
+    if (late.values[name].shape.size() == 3) late.remove(name);
+  const Comparison c = judge(original, late);
+  EXPECT_TRUE(c.parity);
+  EXPECT_EQ(find(c, "logits").positions, static_cast<int64_t>(kTokens.size()) - kFrom);
+  EXPECT_LT(c.coverage, 0.5);
+  EXPECT_TRUE(any_note(c, "the reference has positions 0 to 8, the suspect 6 to 8"));
+}
+
+TEST_F(Preflight, ATraceThatEndsEarlyLowersCoverage) {
+  Recording half = original;
+  half.manifest.tokens.resize(6);
+  for (auto& [name, value] : half.values) {
+    if (value.shape.size() == 3) continue;
+    value.shape[0] = 6;
+    value.numbers.resize(static_cast<size_t>(6 * value.shape[1]));
+  }
+  for (const std::string& name : std::vector(half.order))
+    if (half.values[name].shape.size() == 3) half.remove(name);
+  options.checkpoints = "ops";
+  const Comparison c = judge(original, half);
+  EXPECT_TRUE(c.parity);
+  EXPECT_DOUBLE_EQ(c.coverage, 6.0 / 9);
+}
+
+TEST_F(Preflight, ASideWithoutTokensIsTakenAtItsPositions) {
+  Recording silent = original;
+  silent.manifest.tokens.clear();
+  silent.manifest.prompt_tokens = 0;
+  const Comparison c = judge(original, silent);
+  EXPECT_TRUE(c.parity);
+  EXPECT_FALSE(c.tokens.known);
+  EXPECT_EQ(c.coverage, 1);
+  EXPECT_EQ(c.judged, 1);
+  EXPECT_TRUE(any_note(c, "does not say its tokens"));
+}
+
+// The logits with `width` numbers a row.
+void resize_vocabulary(Recording& recording, int64_t width) {
+  Recording::Value& logits = recording.values.at("logits");
+  Recording::Value other{{logits.shape[0], width}, {}};
+  for (int64_t row = 0; row < logits.shape[0]; ++row)
+    for (int64_t i = 0; i < width; ++i)
+      other.numbers.push_back(i < logits.shape[1]
+                                  ? logits.numbers[static_cast<size_t>(row * logits.shape[1] + i)]
+                                  : -1);
+  logits = std::move(other);
+}
+
+TEST_F(Preflight, AVocabularyWithOtherPaddingIsComparedAsFarAsBothGo) {
+  for (const int64_t width : {250, 263}) {
+    Recording other = original;
+    resize_vocabulary(other, width);
+    for (const bool swapped : {false, true}) {
+      const Comparison c = swapped ? judge(other, original) : judge(original, other);
+      EXPECT_TRUE(c.parity) << width;
+      EXPECT_EQ(c.verdict, "exact");
+      EXPECT_EQ(c.judged, 1) << "a narrower vocabulary is judged as well";
+      EXPECT_EQ(find(c, "logits").metrics.elements,
+                static_cast<int64_t>(kTokens.size()) * std::min<int64_t>(width, 256));
+      EXPECT_TRUE(any_note(c, "compared as far as both go"));
+    }
+    other.at("logits", 4, 100) += 1;
+    const Comparison c = judge(original, other);
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, "logits");
+    EXPECT_EQ(c.first_defect->position, 4);
+  }
+}
+
+TEST_F(Preflight, AnotherWidthOfAnythingElseIsNotCompared) {
+  Recording other = original;
+  Recording::Value& q = other.values.at("blk.0.q");
+  q.shape[1] /= 2;
+  q.numbers.resize(q.numbers.size() / 2);
+  const Comparison c = judge(original, other);
+  EXPECT_EQ(find(c, "blk.0.q").verdict, Verdict::kMissing);
+  EXPECT_LT(c.coverage, 1);
+  EXPECT_TRUE(any_note(c, "blk.0.q has 64 numbers in the reference and 32 in the suspect"));
+}
+
+// The engine computes in double precision; its trace keeps fewer digits. Neither the rounded
+// outputs nor the rounded inputs are its errors.
+TEST_F(Preflight, ATraceWithFewerDigitsIsRounding) {
+  const auto a = traced.write(original, DType::kF32);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(name(dtype));
+    const auto b = traced.write(original, dtype);
+    for (const bool with_model : {true, false}) {
+      const auto c = compare(a, b, with_model ? &traced.model() : nullptr, options);
+      ASSERT_TRUE(c.ok());
+      EXPECT_TRUE(c->parity) << c->verdict;
+      EXPECT_FALSE(c->first_defect);
+      EXPECT_EQ(any_note(*c, "values are f32 in the reference and"), dtype != DType::kF32);
+    }
+    Recording wrong = original;
+    for (int64_t i = 0; i < 64; ++i) wrong.at("blk.1.attn_out", 4, i) *= 1.5;
+    const auto c = compare(a, traced.write(wrong, dtype), &traced.model(), options);
+    ASSERT_TRUE(c.ok());
+    ASSERT_TRUE(c->first_defect);
+    EXPECT_EQ(c->first_defect->checkpoint, "blk.1.attn_out");
+    EXPECT_EQ(c->first_defect->position, 4);
+    EXPECT_EQ(c->first_defect->side, Side::kSuspect);
+  }
+}
+
+TEST_F(Preflight, AForkIsATieWhereRoundingExplainsIt) {
+  // The two largest logits of position 6 are made nearly equal on both sides, in either order.
+  Recording a = original;
+  int32_t first = 0;
+  for (int32_t i = 1; i < 256; ++i)
+    if (a.at("logits", 6, i) > a.at("logits", 6, first)) first = i;
+  Recording b = a;
+  a.manifest.tokens[7] = first;
+  b.manifest.tokens[7] = first == 11 ? 12 : 11;
+  const int32_t second = b.manifest.tokens[7];
+  // No replay here: the model's own logits have no tie.
+  a.at("logits", 6, second) = a.at("logits", 6, first) * (1 - 1e-16);
+  b.at("logits", 6, second) = b.at("logits", 6, first) * (1 + 4e-16);
+  Comparison c = judge(a, b, false);
+  ASSERT_TRUE(c.fork);
+  EXPECT_EQ(c.fork->position, 6);
+  EXPECT_EQ(c.fork->reference_token, first);
+  EXPECT_EQ(c.fork->suspect_token, second);
+  EXPECT_TRUE(c.fork->tie);
+  EXPECT_TRUE(c.parity) << c.verdict;
+  EXPECT_EQ(find(c, "logits").positions, 7) << "only what came from equal tokens";
+
+  // The same fork from a difference that rounding does not explain is none.
+  b.at("logits", 6, second) = b.at("logits", 6, first) * 1.5 + 1;
+  c = judge(a, b, false);
+  ASSERT_TRUE(c.fork);
+  EXPECT_FALSE(c.fork->tie);
+  EXPECT_FALSE(c.parity);
+
+  // Equal logits and different tokens: somebody does not choose as he should.
+  b = a;
+  b.at("logits", 6, second) = b.at("logits", 6, first) - 3;
+  a = b;
+  b.manifest.tokens[7] = second;
+  c = judge(a, b, false);
+  ASSERT_TRUE(c.fork);
+  EXPECT_FALSE(c.fork->tie);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "fork");
+}
+
+TEST_F(Preflight, ChosenCheckpointsAloneAreCompared) {
+  options.checkpoints = "layers";
+  EXPECT_EQ(judge(original, original).checkpoints.size(), 5u);
+  options.checkpoints = "blk.*.q,logits";
+  EXPECT_EQ(judge(original, original).checkpoints.size(), 3u);
+  options.checkpoints = "nothing.*";
+  const auto c = compare(traced.write(original), traced.write(original), nullptr, options);
+  ASSERT_FALSE(c.ok());
+  EXPECT_NE(c.error().message.find("nothing.*"), std::string::npos);
+}
+
+TEST_F(Preflight, AnotherModelIsRefused) {
+  Recording other = original;
+  other.manifest.model.fingerprint = std::string(32, '0');
+  auto c = compare(traced.write(original), traced.write(other), &traced.model(), options);
+  ASSERT_FALSE(c.ok());
+  EXPECT_NE(c.error().message.find("is not the model of the trace"), std::string::npos);
+  other.manifest.model.architecture = "gpt2";
+  c = compare(traced.write(original), traced.write(other), nullptr, options);
+  ASSERT_FALSE(c.ok());
+  EXPECT_NE(c.error().message.find("different architectures"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::parity

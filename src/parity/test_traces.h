@@ -1,0 +1,156 @@
+// Test-only: small traces made by the reference executor, to be altered by hand and written.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "exec/registry.h"
+#include "forge/forge.h"
+#include "gguf/fingerprint.h"
+#include "model/model.h"
+#include "trace/shard_writer.h"
+#include "trace/trace.h"
+
+namespace lockstep::parity {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A trace in memory, one step.
+struct Recording {
+  struct Value {
+    std::vector<int64_t> shape;  // [tokens, width], or [heads, tokens, positions]
+    std::vector<double> numbers;
+  };
+  trace::Manifest manifest;
+  std::vector<std::string> order;
+  std::map<std::string, Value> values;
+  int64_t first_position = 0;
+
+  double& at(const std::string& name, int64_t position, int64_t index) {
+    Value& value = values.at(name);
+    return value.numbers.at(static_cast<size_t>(position * value.shape[1] + index));
+  }
+  void remove(const std::string& name) {
+    values.erase(name);
+    std::erase(order, name);
+  }
+};
+
+class RecordingObserver : public exec::Observer {
+ public:
+  RecordingObserver(const op::Program& program, Recording& out) : program_(program), out_(out) {}
+  void begin_step(int64_t, int64_t) override {}
+  bool wants(op::ValueId id) const override { return program_.value(id).checkpoint; }
+  void see(op::ValueId id, const exec::View& view) override {
+    Recording::Value value{view.shape, {}};
+    for (int64_t i = 0; i < view.size(); ++i) value.numbers.push_back(view.at(i));
+    out_.order.push_back(program_.value(id).name);
+    out_.values[program_.value(id).name] = std::move(value);
+  }
+  void end_step(bool) override {}
+
+ private:
+  const op::Program& program_;
+  Recording& out_;
+};
+
+// A forged model and what it computes from some tokens.
+class TracedModel {
+ public:
+  explicit TracedModel(const forge::Spec& spec = {}) {
+    const auto written = forge::write_model(spec, folder_ / "model.gguf");
+    if (!written.ok()) throw std::runtime_error(written.error().message);
+    model_ = std::make_unique<model::Model>(model::Model::load(folder_ / "model.gguf").value());
+  }
+
+  const model::Model& model() const { return *model_; }
+  std::string model_path() const { return folder_ / "model.gguf"; }
+
+  Recording record(const std::vector<int32_t>& tokens, int64_t prompt_tokens) const {
+    Recording out;
+    const auto program = model_->program(static_cast<int64_t>(tokens.size())).value();
+    const auto executor = exec::find_device("reference").value()->create(program, {}).value();
+    RecordingObserver observer(program, out);
+    exec::Step step{tokens, true, &observer, nullptr};
+    EXPECT_TRUE(executor->run(step).ok());
+    out.manifest.engine = {"test", "1", "cpu", {"f64", {}, {}}};
+    out.manifest.model = {"model.gguf",
+                          std::string(model_->file().text("general.architecture").value()),
+                          gguf::fingerprint(model_->file()), ""};
+    out.manifest.tokens = tokens;
+    out.manifest.prompt_tokens = prompt_tokens;
+    return out;
+  }
+
+  // Writes it in a folder of its own and opens that.
+  trace::Trace write(const Recording& recording, DType dtype = DType::kF64) const {
+    const std::string folder = folder_ / fmt::format("trace{}", count_++);
+    std::filesystem::create_directory(folder);
+    trace::Manifest manifest = recording.manifest;
+    const auto tokens = manifest.tokens;
+    const auto& any = recording.values.begin()->second.shape;
+    trace::StepInfo info{0, recording.first_position, any.size() == 3 ? any[1] : any[0], ""};
+    std::vector<trace::StoredPlan> plans;
+    for (const std::string& name : recording.order) {
+      const auto& value = recording.values.at(name);
+      manifest.checkpoints.push_back(
+          {name, dtype, value.shape.size() == 3 ? value.shape[0] : value.shape[1]});
+      plans.push_back({fmt::format("0/{}", name), dtype, value.shape});
+    }
+    trace::ShardWriter writer(folder, manifest);
+    EXPECT_TRUE(writer.start().ok());
+    EXPECT_TRUE(writer.begin_step(info, plans).ok());
+    for (size_t i = 0; i < plans.size(); ++i)
+      EXPECT_TRUE(
+          writer.put(i, bytes(recording.values.at(recording.order[i]).numbers, dtype)).ok());
+    EXPECT_TRUE(writer.end_step(true).ok());
+    EXPECT_TRUE(writer.finish(tokens, 0).ok());
+    auto opened = trace::Trace::open(folder);
+    if (!opened.ok()) throw std::runtime_error(opened.error().message);
+    return std::move(*opened);
+  }
+
+ private:
+  static std::vector<std::byte> bytes(const std::vector<double>& numbers, DType dtype) {
+    std::vector<std::byte> out;
+    const auto put = [&](auto value) {
+      const auto* first = reinterpret_cast<const std::byte*>(&value);
+      out.insert(out.end(), first, first + sizeof value);
+    };
+    for (const double number : numbers) {
+      if (dtype == DType::kF64) put(number);
+      if (dtype == DType::kF32) put(static_cast<float>(number));
+      if (dtype == DType::kF16) put(float_to_half(static_cast<float>(number)));
+      if (dtype == DType::kBF16) put(float_to_bfloat(static_cast<float>(number)));
+    }
+    return out;
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<model::Model> model_;
+  mutable int count_ = 0;
+};
+
+}  // namespace lockstep::parity
