@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 #include "base/parallel.h"
 #include "base/progress.h"
@@ -196,6 +197,8 @@ class Comparer {
     if (!options_.positions.empty()) {
       for (const int64_t p : options_.positions)
         if (p >= 0 && p < shared) replayed_.push_back(p);
+      out_.notes.push_back(fmt::format("only the {} chosen of {} positions were replayed",
+                                       replayed_.size(), positions_.size()));
       return;
     }
     double cost = 0;
@@ -212,8 +215,11 @@ class Comparer {
     std::set<int64_t> chosen = {0, turn - 1, turn, shared - 1};
     for (int64_t i = 0; i < affordable; ++i) chosen.insert(i * (shared - 1) / affordable);
     replayed_.assign(chosen.begin(), chosen.end());
-    out_.notes.push_back(fmt::format("{} of {} positions were replayed; --positions chooses others",
-                                     replayed_.size(), shared));
+    sampled_ = true;
+    out_.notes.push_back(
+        fmt::format("{} of {} positions were replayed, and of each checkpoint the one where the "
+                    "sides differ most; --positions chooses others",
+                    replayed_.size(), shared));
   }
 
   void judge_all() {
@@ -227,12 +233,22 @@ class Comparer {
     for (CheckpointResult& result : out_.checkpoints) {
       measure(result);
       if (const auto id = ids_.find(result.name); program_ && id != ids_.end()) {
-        if (result.in_reference) result.reference = judge(*reference_replay, id->second);
-        if (result.in_suspect) result.suspect = judge(*suspect_replay, id->second);
+        const std::vector<int64_t> positions = positions_to_judge(result);
+        if (result.in_reference) result.reference = judge(*reference_replay, id->second, positions);
+        if (result.in_suspect) result.suspect = judge(*suspect_replay, id->second, positions);
       }
       result.verdict = verdict_of(result);
       progress.advance(1);
     }
+  }
+
+  // A sample must not pass over the row that stands out.
+  std::vector<int64_t> positions_to_judge(const CheckpointResult& result) const {
+    std::vector<int64_t> out = replayed_;
+    const auto place = std::ranges::lower_bound(out, result.worst_position);
+    if (sampled_ && result.positions > 0 && (place == out.end() || *place != result.worst_position))
+      out.insert(place, result.worst_position);
+    return out;
   }
 
   void measure(CheckpointResult& result) {
@@ -286,9 +302,9 @@ class Comparer {
     choices.worst_kl = std::max(choices.worst_kl, m.kl_divergence);
   }
 
-  SideJudgement judge(Replay& replay, op::ValueId id) {
+  SideJudgement judge(Replay& replay, op::ValueId id, std::span<const int64_t> positions) {
     SideJudgement out;
-    const auto errors = replay.judge(id, replayed_);
+    const auto errors = replay.judge(id, positions);
     if (!errors) return out;
     out.judged = static_cast<int64_t>(errors->size());
     for (const OwnError& own : *errors) {
@@ -474,6 +490,7 @@ class Comparer {
   std::vector<int64_t> anywhere_;   // that either side has
   std::vector<int64_t> positions_;  // compared
   std::vector<int64_t> replayed_;   // of those
+  bool sampled_ = false;            // not all, and not chosen by the user
   int64_t rows_anywhere_ = 0;
   int64_t rows_compared_ = 0;
   Comparison out_;
