@@ -1,0 +1,49 @@
+// The outcome of a comparison, for people and for programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/terminal.h"
+#include "parity/compare.h"
+
+namespace lockstep::report {
+
+// One of the two that were compared.
+struct Party {
+  std::string path;    // of its trace
+  std::string engine;  // "llama.cpp b4567 on cpu, f32"
+};
+
+// The first token that differs; a side that has ended there has none.
+struct TokenPair {
+  int64_t index = 0;
+  std::optional<int32_t> reference;
+  std::optional<int32_t> suspect;
+  std::optional<std::string> reference_text;  // where the model's tokenizer is at hand
+  std::optional<std::string> suspect_text;
+};
+
+// What was compared.
+struct Subject {
+  Party reference;
+  Party suspect;
+  std::string model;  // the file that was replayed; empty: none
+  std::optional<TokenPair> difference;
+};
+
+Party describe(const trace::Trace& trace);
+
+// Lines of at most `width` characters.
+std::string terminal_report(const parity::Comparison& comparison, const Subject& subject,
+                            int64_t width, const Paint& paint);
+std::string json_report(const parity::Comparison& comparison,
+                        const Subject& subject);  // docs/compare-json.md
+std::string junit_report(const parity::Comparison& comparison, const Subject& subject);
+std::string markdown_report(const parity::Comparison& comparison, const Subject& subject);
+std::string csv_report(const parity::Comparison& comparison);  // a line a checkpoint
+// One page that needs nothing from elsewhere.
+std::string html_report(const parity::Comparison& comparison, const Subject& subject);
+
+}  // namespace lockstep::report

@@ -1,0 +1,291 @@
+// Reports of hand-made comparisons: what they must say, and that no name breaks their form.
+#include "report/report.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "report/summary.h"
+
+namespace lockstep::report {
+namespace {
+
+using parity::CheckpointResult;
+using parity::Comparison;
+using parity::Side;
+using parity::Verdict;
+
+// Everything that a form may stumble over.
+const std::string kNasty =
+    "a|b`*_<&>\"'\x1b[31m\xff\xef\xbf\xbf,\n]]>\xe2\x80\xae"
+    "é";
+
+CheckpointResult checkpoint(const std::string& name, int64_t layer, Verdict verdict,
+                            double relative) {
+  CheckpointResult out;
+  out.name = name;
+  out.layer = layer;
+  out.verdict = verdict;
+  out.in_reference = out.in_suspect = verdict != Verdict::kMissing;
+  if (!out.in_suspect) return out;
+  out.positions = 3;
+  for (int i = 0; i < 3; ++i) out.metrics.add(1, 1 + relative, i);
+  out.worst_relative_l2 = relative;
+  out.worst_position = 2;
+  out.reference.judged = out.suspect.judged = 3;
+  out.reference.worst = parity::OwnError{.position = 1, .error = 1e-8, .expected = 1e-8};
+  out.suspect.worst = out.reference.worst;
+  return out;
+}
+
+Comparison defective() {
+  Comparison c;
+  c.verdict = "defect";
+  c.checkpoints = {checkpoint("embedding", -1, Verdict::kExact, 0),
+                   checkpoint("blk.0.q", 0, Verdict::kMissing, 0),
+                   checkpoint("blk.0.output", 0, Verdict::kRounding, 1e-7),
+                   checkpoint("blk.1.ffn_act", 1, Verdict::kDefect, 0.5),
+                   checkpoint("blk.1.output", 1, Verdict::kDrift, 0.1),
+                   checkpoint("logits", -1, Verdict::kDrift, 0.2)};
+  parity::OwnError own{.position = 3, .error = 0.5, .expected = 1e-6};
+  own.recorded = 1.5;
+  own.replayed = 1;
+  own.worst_index = 17;
+  own.worst_ratio = 5;
+  c.checkpoints[3].suspect.worst = c.checkpoints[3].suspect.first_defect = own;
+  c.first_defect = parity::Defect{"blk.1.ffn_act", 1, 3, Side::kSuspect, own};
+  c.defects = 1;
+  c.coverage = 0.99999;
+  c.judged = 1;
+  c.tokens.shared = 9;
+  c.choices = {9, 8, 0.25, 0.5};
+  c.notes = {"a note"};
+  return c;
+}
+
+Subject subject() {
+  Subject out;
+  out.reference = {"ref.trace", "lockstep 1 on cpu, f32"};
+  out.suspect = {"mine.trace", "mine, f16"};
+  out.model = "model.gguf";
+  return out;
+}
+
+TEST(Summary, NumbersAreShort) {
+  EXPECT_EQ(short_number(0), "0");
+  EXPECT_EQ(short_number(-0.0), "0");
+  EXPECT_EQ(short_number(0.5), "0.5");
+  EXPECT_EQ(short_number(12345.6), "1.23e+04");
+  EXPECT_EQ(short_number(3.14159e-7), "3.1e-07");
+  EXPECT_EQ(short_number(-1e300), "-1.0e+300");
+  EXPECT_EQ(short_number(std::numeric_limits<double>::infinity()), "inf");
+  EXPECT_EQ(percent(1), "100%");
+  EXPECT_EQ(percent(0.99999), "99.99%") << "only all is all";
+  EXPECT_EQ(percent(0.5), "50%");
+  EXPECT_EQ(percent(0), "0%");
+}
+
+TEST(Summary, ErrorOverBoundIsTheRatio) {
+  parity::OwnError row{.error = 8, .expected = 1, .worst_ratio = 16};
+  EXPECT_EQ(bounded(row).measure, BoundedError::Measure::kRow);
+  EXPECT_DOUBLE_EQ(bounded(row).error / bounded(row).bound, row.ratio());
+  parity::OwnError element{.error = 1, .expected = 1, .worst_ratio = 160};
+  element.recorded = 30;
+  element.replayed = 10;
+  EXPECT_EQ(bounded(element).measure, BoundedError::Measure::kElement);
+  EXPECT_EQ(bounded(element).error, 20);
+  EXPECT_DOUBLE_EQ(bounded(element).error / bounded(element).bound, element.ratio());
+  parity::OwnError nan{.error = 1, .expected = 1, .non_finite = true};
+  EXPECT_EQ(bounded(nan).measure, BoundedError::Measure::kNonFinite);
+}
+
+TEST(Summary, HeadlinesSayWhoIsWrongAndWhere) {
+  Comparison c = defective();
+  EXPECT_EQ(headline(c, subject()),
+            "Not in parity: the suspect is wrong at blk.1.ffn_act, position 3");
+  c.first_defect->side = Side::kReference;
+  EXPECT_NE(headline(c, subject()).find("the reference is wrong"), std::string::npos);
+  c.first_defect->side = Side::kBoth;
+  EXPECT_NE(headline(c, subject()).find("both sides are wrong"), std::string::npos);
+  c.first_defect->side = Side::kUndetermined;
+  EXPECT_NE(headline(c, subject()).find("the sides differ from blk.1.ffn_act"), std::string::npos);
+  Comparison good;
+  good.parity = true;
+  for (const char* verdict : {"exact", "rounding", "drift"}) {
+    good.verdict = verdict;
+    EXPECT_TRUE(headline(good, subject()).starts_with("In parity: ")) << verdict;
+    EXPECT_EQ(evidence(good, subject()), "");
+  }
+  Comparison other;
+  other.tokens.same_prompt = false;
+  Subject with_tokens = subject();
+  with_tokens.difference = TokenPair{2, 17, {}, " the\n", {}};
+  EXPECT_EQ(headline(other, with_tokens), "Not compared: the prompts differ");
+  EXPECT_EQ(evidence(other, with_tokens),
+            "Token 2: the reference 17 ' the\\n', the suspect has ended.");
+}
+
+TEST(Summary, TheWorstComeFirst) {
+  const Comparison c = defective();
+  const auto list = worst(c, 3);
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]->name, "blk.1.ffn_act");
+  EXPECT_EQ(list[1]->name, "logits");
+  EXPECT_EQ(list[2]->name, "blk.1.output");
+  EXPECT_EQ(stations(c).size(), 4u);
+}
+
+TEST(Terminal, HeadlineComesFirstAndNoLineIsWiderThanTheTerminal) {
+  const Comparison c = defective();
+  for (const int64_t width : {40, 44, 60, 80, 200}) {
+    SCOPED_TRACE(width);
+    const std::string text = terminal_report(c, subject(), width, Paint(false));
+    EXPECT_TRUE(text.starts_with("Not in parity:"));
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+    for (const char* part :
+         {"Own error", "coverage", "99.99%", "layer 1", "logits", "blk.1.ffn_act", "a note"})
+      EXPECT_NE(text.find(part), std::string::npos) << part;
+    size_t begin = 0;
+    while (begin < text.size()) {
+      const size_t end = text.find('\n', begin);
+      EXPECT_LE(utf8_length(text.substr(begin, end - begin)), width)
+          << text.substr(begin, end - begin);
+      begin = end + 1;
+    }
+  }
+  const std::string painted = terminal_report(c, subject(), 80, Paint(true));
+  EXPECT_TRUE(painted.starts_with("\x1b["));
+}
+
+TEST(Json, HasTheFieldsThatProgramsRelyOn) {
+  const auto json = nlohmann::json::parse(json_report(defective(), subject()));
+  EXPECT_EQ(json["parity"], false);
+  EXPECT_EQ(json["verdict"], "defect");
+  const auto& defect = json["first_defect"];
+  EXPECT_EQ(defect["checkpoint"], "blk.1.ffn_act");
+  EXPECT_EQ(defect["layer"], 1);
+  EXPECT_EQ(defect["position"], 3);
+  EXPECT_EQ(defect["side"], "suspect");
+  EXPECT_EQ(defect["own_error"], 0.5);
+  EXPECT_DOUBLE_EQ(defect["bound"].get<double>(), 4e-6);
+  EXPECT_EQ(json["coverage"], 0.99999);
+  EXPECT_EQ(json["tokens"]["agree"], true);
+  EXPECT_TRUE(json["tokens"]["first_difference"].is_null());
+  ASSERT_EQ(json["checkpoints"].size(), 6u);
+  EXPECT_EQ(json["checkpoints"][3]["verdict"], "defect");
+  EXPECT_TRUE(json["checkpoints"][0]["layer"].is_null());
+  EXPECT_TRUE(json["fork"].is_null());
+  EXPECT_TRUE(
+      nlohmann::json::parse(json_report(Comparison(), subject()))["first_defect"].is_null());
+}
+
+TEST(Json, NumbersThatJsonDoesNotHaveAreNull) {
+  Comparison c = defective();
+  c.first_defect->own.non_finite = true;
+  c.first_defect->own.recorded = NAN;
+  c.checkpoints[1] = checkpoint("x", -1, Verdict::kDiffers, 0);
+  c.checkpoints[1].metrics = {};
+  c.checkpoints[1].metrics.add(0, 1, 0);  // relative to nothing
+  const auto json = nlohmann::json::parse(json_report(c, subject()));
+  EXPECT_TRUE(json["first_defect"]["own_error"].is_null());
+  EXPECT_TRUE(json["first_defect"]["recorded"].is_null());
+  EXPECT_EQ(json["first_defect"]["measure"], "non_finite");
+  EXPECT_TRUE(json["checkpoints"][1]["relative_l2"].is_null());
+}
+
+// Tags open and close in order, and nothing else has a '<'. Good for our own XML and SVG.
+bool balanced(const std::string& xml) {
+  std::vector<std::string> open;
+  for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
+    const size_t end = xml.find('>', at);
+    if (end == std::string::npos || xml.find('<', at + 1) < end) return false;
+    const std::string tag = xml.substr(at + 1, end - at - 1);
+    if (tag.starts_with('?') || tag.ends_with('/')) continue;
+    const std::string name = tag.substr(0, tag.find(' '));
+    if (!name.starts_with('/')) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name.substr(1)) {
+      return false;
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty();
+}
+
+TEST(Junit, ACaseACheckpoint) {
+  const std::string xml = junit_report(defective(), subject());
+  EXPECT_TRUE(balanced(xml)) << xml;
+  EXPECT_NE(xml.find("tests=\"7\" failures=\"2\" errors=\"0\" skipped=\"1\""), std::string::npos);
+  EXPECT_NE(xml.find("<testcase classname=\"lockstep.blk.1\" name=\"blk.1.ffn_act\""),
+            std::string::npos);
+  EXPECT_NE(xml.find("wrong from position 3: own error 0.5, bound 4.0e-06"), std::string::npos);
+}
+
+TEST(Reports, AnyNameLeavesTheFormIntact) {
+  Comparison c = defective();
+  for (CheckpointResult& result : c.checkpoints) result.name += kNasty;
+  c.first_defect->checkpoint = c.checkpoints[3].name;
+  c.notes = {kNasty};
+  Subject s;
+  s.reference = {kNasty, kNasty};
+  s.suspect = {kNasty, kNasty};
+  s.model = kNasty;
+  s.difference = TokenPair{0, 1, 2, kNasty, kNasty};
+  const std::string xml = junit_report(c, s);
+  EXPECT_TRUE(balanced(xml)) << xml;
+  const std::string page = html_report(c, s);
+  const std::string markdown = markdown_report(c, s);
+  const std::string text = terminal_report(c, s, 80, Paint(false));
+  const std::string json = json_report(c, s);
+  for (const std::string& out : {xml, page, markdown, text, json}) {
+    EXPECT_EQ(find_invalid_utf8(out), std::string::npos);
+    EXPECT_EQ(out.find('\x1b'), std::string::npos);
+  }
+  for (const std::string& out : {xml, page, markdown, text})
+    EXPECT_EQ(out.find("\xe2\x80\xae"), std::string::npos) << "a mark that reorders text";
+  EXPECT_EQ(xml.find("\xef\xbf\xbf"), std::string::npos);
+  EXPECT_EQ(page.find("b`*_<&"), std::string::npos);
+  // A table's row has as many bars as its head, and no name opens code or a tag.
+  for (size_t at = markdown.find("\n| "); at != std::string::npos;
+       at = markdown.find("\n| ", at + 1)) {
+    const std::string line = markdown.substr(at + 1, markdown.find('\n', at + 1) - at - 1);
+    const auto bars = std::ranges::count(line, '|');
+    EXPECT_TRUE(bars == 3 || bars == 5 || bars == 7) << line;
+    EXPECT_EQ(line.find('<'), std::string::npos);
+    EXPECT_EQ(line.find('`'), std::string::npos);
+  }
+  EXPECT_TRUE(nlohmann::json::accept(json));
+  EXPECT_EQ(std::ranges::count(csv_report(c), '"') % 2, 0);
+}
+
+TEST(Html, IsOnePageWithoutAnythingFromElsewhere) {
+  const std::string page = html_report(defective(), subject());
+  for (const char* part : {"http:", "https:", "src=", "href=", "@import", "url("})
+    EXPECT_EQ(page.find(part), std::string::npos) << part;
+  size_t charts = 0;
+  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) {
+    ++charts;
+    EXPECT_TRUE(balanced(page.substr(at, page.find("</svg>", at) + 6 - at)));
+  }
+  EXPECT_EQ(charts, 2u);
+  // Nothing was compared: still a page.
+  EXPECT_NE(html_report(Comparison(), subject()).find("</html>"), std::string::npos);
+}
+
+TEST(Csv, ALineACheckpointWithAllItsCells) {
+  const std::string text = csv_report(defective());
+  EXPECT_EQ(std::ranges::count(text, '\n'), 7);
+  const std::string head = text.substr(0, text.find('\n'));
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    EXPECT_EQ(std::ranges::count(text.substr(at, end - at), ','), std::ranges::count(head, ','));
+    at = end + 1;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::report

@@ -1,0 +1,50 @@
+// What every report says, before it is put into its form.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/report.h"
+
+namespace lockstep::report {
+
+// "0", "0.031", "123", "3.1e-07", "inf".
+std::string short_number(double value);
+std::string percent(double share);  // "100%", "99.98%"; never rounded up to 100
+
+// An own error beside the bound that it was judged by: the row's root mean square, or one element.
+struct BoundedError {
+  enum class Measure { kRow, kElement, kNonFinite } measure = Measure::kRow;
+  double error = 0;
+  double bound = 0;
+};
+BoundedError bounded(const parity::OwnError& own);
+std::string_view name(BoundedError::Measure measure);
+
+// "Not in parity: the suspect is wrong at blk.1.ffn_act, position 3".
+std::string headline(const parity::Comparison& comparison, const Subject& subject);
+// The evidence of the headline, a sentence or two; empty where there is nothing to add.
+std::string evidence(const parity::Comparison& comparison, const Subject& subject);
+
+struct Fact {
+  std::string label;
+  std::string text;
+};
+std::vector<Fact> facts(const parity::Comparison& comparison, const Subject& subject);
+
+// The stations of a forward pass that were compared: embedding, layer outputs, final_norm, logits.
+std::vector<const parity::CheckpointResult*> stations(const parity::Comparison& comparison);
+
+// Checkpoints that are not exact, the worst first: by verdict, then by how far beyond the bound,
+// then by relative difference.
+std::vector<const parity::CheckpointResult*> worst(const parity::Comparison& comparison,
+                                                   size_t most);
+
+// Error over bound of the side that is worse; 0 where neither was judged, infinity for a NaN.
+double worst_ratio(const parity::CheckpointResult& result);
+
+// "blk.3.q" as text that XML and HTML accept, whatever it holds.
+std::string markup(std::string_view text);
+
+}  // namespace lockstep::report
