@@ -31,6 +31,7 @@ extern const Command kTensorCommand;
 extern const Command kTokenizeCommand;
 extern const Command kQuantizeCommand;
 extern const Command kForgeCommand;
+extern const Command kCompareCommand;
 extern const Command kCompletionCommand;
 
 }  // namespace lockstep::cli
