@@ -1,0 +1,25 @@
+"""Read and write Lockstep traces: every named value of a model's forward pass.
+
+>>> import lockstep
+>>> trace = lockstep.open_trace("snow.trace")
+>>> trace["blk.0.q"].shape            # [positions, width]
+(29, 64)
+>>> trace.row("logits", 12).argmax()  # one position
+400
+"""
+
+from ._dtypes import bfloat16_to_float32, float32_to_bfloat16
+from ._reader import Checkpoint, Step, Trace, TraceError, open_trace
+from ._writer import TraceWriter
+
+__all__ = [
+    "Checkpoint",
+    "Step",
+    "Trace",
+    "TraceError",
+    "TraceWriter",
+    "bfloat16_to_float32",
+    "float32_to_bfloat16",
+    "open_trace",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,221 @@
+"""Writing traces from other engines."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Type, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from ._dtypes import STORED, manifest_dtype
+from ._reader import FORMAT, VERSION
+
+_SHARD_BYTES = 16 << 20
+_COMPUTE = ("f64", "f32", "f16", "bf16")
+_PRECISION = {
+    "compute": _COMPUTE,
+    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k"),
+    "kv": _COMPUTE,
+}
+
+
+class TraceWriter:
+    """Writes a trace, step by step.
+
+    >>> with TraceWriter("mine.trace", engine="my engine",
+    ...                  precision={"compute": "f32"}, tokens=prompt) as trace:
+    ...     trace.step(0, {"embedding": embedding, "blk.0.q": q, ...})
+    ...     trace.tokens.append(chosen)
+    ...     trace.step(len(prompt), {...})
+
+    Names are those of the README: `embedding`, `blk.0.q`, ..., `logits`. Checkpoints are
+    listed in the order in which they are first given, which should be that of execution.
+
+    A shard appears under its name when it is whole, and the manifest names it only then: a process
+    that dies leaves a trace that opens and says that it is not complete. Only `close()`, or a
+    `with` block that ends without an exception, makes it complete.
+
+    engine     its name, or {"name", "version", "device"}
+    precision  of its arithmetic: {"compute", "activations", "kv"}, each f64, f32, f16 or bf16, or
+               for activations q8_0, q8_1, q8_k; leave out what is not known
+    model      {"file", "architecture", "fingerprint", "quantization"}, or the file's name; the
+               fingerprint is what `lockstep inspect --fingerprint` prints
+    tokens     all token ids, the prompt's first; `trace.tokens` may grow until the end
+    n_prompt   how many of them are the prompt's; without it, those that were given here
+    """
+
+    def __init__(
+        self,
+        folder: Union[str, "os.PathLike[str]"],
+        *,
+        engine: Union[str, Mapping[str, str]],
+        precision: Optional[Mapping[str, str]] = None,
+        model: Union[None, str, Mapping[str, str]] = None,
+        tokens: Iterable[int] = (),
+        n_prompt: Optional[int] = None,
+        prompt: str = "",
+        sampling: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        for field, value in (precision or {}).items():
+            if field not in _PRECISION or value not in _PRECISION[field]:
+                raise ValueError(
+                    f"precision: {field!r}: {value!r}; known are "
+                    + "; ".join(f"{name}: {', '.join(of)}" for name, of in _PRECISION.items())
+                )
+        self.folder = Path(folder)
+        self.tokens: List[int] = [int(token) for token in tokens]
+        self._engine: Dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)
+        self._engine["precision"] = dict(precision or {})
+        self._model: Dict[str, str] = {"file": model} if isinstance(model, str) else dict(model or {})
+        # Text from outside may hold halves of surrogate pairs, which are no UTF-8.
+        self._prompt = prompt.encode("utf-8", "replace").decode("utf-8")
+        self._n_prompt = len(self.tokens) if n_prompt is None else int(n_prompt)
+        self._sampling = dict(sampling or {})
+        self._checkpoints: Dict[str, Dict[str, Any]] = {}
+        self._steps: List[Dict[str, Any]] = []  # on the disk
+        self._pending: List[Dict[str, Any]] = []
+        self._data: Dict[str, npt.NDArray[Any]] = {}  # of the pending steps
+        self._pending_bytes = 0
+        self._next_position = 0
+        self._index = 0
+        self._shards = 0
+        self._closed = False
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise FileExistsError(f"{self.folder}: is not empty; a trace is never written over")
+        self._write_manifest(complete=False)
+
+    def step(self, first_pos: int, values: Mapping[str, npt.ArrayLike]) -> None:
+        """Records one call of the forward pass, on tokens from position `first_pos` on.
+
+        `values`: name to `[tokens, width]` (`[heads, tokens, positions]` for attention scores and
+        probabilities); a single row may be given as `[width]`. `logits` may have only the last
+        rows. Arrays are copied.
+        """
+        if self._closed:
+            raise ValueError("the trace is closed")
+        if not values:
+            raise ValueError("a step without values")
+        if first_pos < self._next_position:
+            raise ValueError(f"position {first_pos} comes after {self._next_position - 1}")
+        arrays = {name: self._array(name, value) for name, value in values.items()}
+        tokens = max(array.shape[-2] for array in arrays.values())
+        known = dict(self._checkpoints)
+        for name, array in arrays.items():
+            rows = array.shape[-2]
+            if rows != tokens and not (name == "logits" and 1 <= rows):
+                raise ValueError(f"{name}: {rows} rows in a step of {tokens} tokens")
+            entry = {
+                "name": name,
+                "dtype": manifest_dtype(array.dtype),
+                "width": array.shape[0] if array.ndim == 3 else array.shape[1],
+            }
+            if known.setdefault(name, entry) != entry:
+                raise ValueError(f"{name}: was {known[name]}, is now {entry}")
+        self._checkpoints = known
+        for name, array in arrays.items():
+            self._data[f"{self._index}/{name}"] = array
+            self._pending_bytes += array.nbytes
+        self._pending.append({"index": self._index, "first_pos": first_pos, "n_tokens": tokens})
+        self._index += 1
+        self._next_position = first_pos + tokens
+        if self._pending_bytes >= _SHARD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Puts what was recorded so far on the disk."""
+        if self._pending:
+            shard = f"{self._shards:06}.safetensors"
+            self._write_aside(shard, self._shard_parts())
+            self._shards += 1
+            self._steps += [dict(step, shard=shard) for step in self._pending]
+            self._pending, self._data, self._pending_bytes = [], {}, 0
+        self._write_manifest(complete=False)
+
+    def close(self) -> None:
+        """Writes what is left; the trace is complete."""
+        if self._closed:
+            return
+        self.flush()
+        self._closed = True
+        self._write_manifest(complete=True)
+
+    def __enter__(self) -> "TraceWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        problem: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif not self._closed:
+            self.flush()
+            self._closed = True
+
+    @staticmethod
+    def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
+        array = np.array(value, order="C")  # a copy: the engine may reuse its buffer
+        if array.ndim == 1:
+            array = array[np.newaxis]
+        if array.ndim not in (2, 3) or 0 in array.shape:
+            raise ValueError(f"{name}: shape {array.shape}, expected [tokens, width]")
+        if array.dtype.byteorder == ">":
+            array = array.astype(array.dtype.newbyteorder("<"))
+        manifest_dtype(array.dtype)  # refuses what cannot be recorded
+        return array
+
+    def _shard_parts(self) -> Iterable[bytes]:
+        header: Dict[str, Any] = {}
+        offset = 0
+        for key, array in self._data.items():
+            stored, _ = STORED[manifest_dtype(array.dtype)]
+            header[key] = {
+                "dtype": stored,
+                "shape": list(array.shape),
+                "data_offsets": [offset, offset + array.nbytes],
+            }
+            offset += array.nbytes
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)  # data starts at a multiple of 8
+        yield len(text).to_bytes(8, "little")
+        yield text
+        for array in self._data.values():
+            yield array.tobytes()
+
+    def _write_manifest(self, complete: bool) -> None:
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "complete": complete,
+            "engine": self._engine,
+            "model": self._model,
+            "prompt": self._prompt,
+            "tokens": [int(token) for token in self.tokens],
+            "n_prompt": min(self._n_prompt, len(self.tokens)),
+            "sampling": self._sampling,
+            "checkpoints": list(self._checkpoints.values()),
+            "steps": self._steps,
+        }
+        self._write_aside("manifest.json", [json.dumps(manifest, indent=1).encode() + b"\n"])
+
+    def _write_aside(self, name: str, parts: Iterable[bytes]) -> None:
+        """Under another name, to the disk, then to its own name; nothing is left of a failure."""
+        target = self.folder / name
+        aside = self.folder / f".{name}.part"
+        try:
+            with open(aside, "wb") as file:
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, target)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise

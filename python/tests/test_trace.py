@@ -1,0 +1,216 @@
+"""The package by itself: what is written is read back, by us and by the safetensors library."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import lockstep
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+try:
+    import safetensors
+except ImportError:
+    safetensors = None
+
+
+class TraceTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name) / "trace"
+        self.seed = int.from_bytes(os.urandom(4), "little")
+        self.random = np.random.default_rng(self.seed)
+
+    def write(self, steps, **options):
+        options = {"engine": "test", "precision": {"compute": "f32"}, **options}
+        with lockstep.TraceWriter(self.folder, **options) as trace:
+            for first, values in steps:
+                trace.step(first, values)
+        return lockstep.open_trace(self.folder)
+
+    def numbers(self, *shape, dtype=np.float32):
+        return self.random.standard_normal(shape).astype(dtype)
+
+    def test_everything_comes_back(self):
+        for width in (1, 7, 255, 257):
+            with self.subTest(width=width, seed=self.seed):
+                self.folder = self.folder.with_name(f"trace{width}")
+                prompt, later = self.numbers(5, width), self.numbers(1, width)
+                trace = self.write(
+                    [(0, {"embedding": prompt, "logits": prompt[-1:]}),
+                     (5, {"embedding": later, "logits": later})],
+                    tokens=[1, 2, 3, 4, 5, 6], n_prompt=5, prompt="häß", model="x.gguf",
+                    sampling={"temperature": 0})
+                np.testing.assert_array_equal(trace["embedding"], np.concatenate([prompt, later]))
+                self.assertEqual(trace.positions("embedding").tolist(), list(range(6)))
+                self.assertEqual(trace.positions("logits").tolist(), [4, 5])
+                np.testing.assert_array_equal(trace.row("embedding", 3), prompt[3])
+                np.testing.assert_array_equal(trace.row("logits", 4), prompt[4])
+                with self.assertRaises(KeyError):
+                    trace.row("logits", 3)
+                with self.assertRaises(KeyError):
+                    trace.row("embedding", 6)
+                self.assertEqual(trace.tokens.tolist(), [1, 2, 3, 4, 5, 6])
+                self.assertEqual(trace.n_prompt, 5)
+                self.assertTrue(trace.complete)
+                self.assertEqual(list(trace), ["embedding", "logits"])
+                self.assertEqual(trace.manifest["prompt"], "häß")
+                self.assertEqual(trace.manifest["model"], {"file": "x.gguf"})
+
+    def test_every_type_keeps_its_bits(self):
+        special = [0.0, -0.0, np.nan, np.inf, -np.inf, 6e-8, 1.0]
+        values = {
+            "d": np.array([special]),
+            "f": np.array([special], dtype=np.float32),
+            "h": np.array([special], dtype=np.float16),
+            "b": lockstep.float32_to_bfloat16([special]),
+            "big": np.array([special], dtype=">f4"),
+        }
+        trace = self.write([(0, values)])
+        self.assertEqual([c.dtype for c in trace.checkpoints.values()],
+                         ["f64", "f32", "f16", "bf16", "f32"])
+        for name in "dfhb":
+            self.assertEqual(trace[name].tobytes(), values[name].tobytes(), name)
+        self.assertEqual(trace["big"].tobytes(), values["f"].tobytes())
+
+    @unittest.skipIf(ml_dtypes is None, "ml_dtypes is not installed")
+    def test_bfloat16_is_that_of_ml_dtypes(self):
+        numbers = self.numbers(3, 100)
+        numbers[0, :4] = [np.nan, np.inf, -0.0, 1e-40]
+        ours = lockstep.float32_to_bfloat16(numbers)
+        theirs = numbers.astype(ml_dtypes.bfloat16)
+        same = (ours == theirs.view(np.uint16)) | np.isnan(numbers)
+        self.assertTrue(same.all(), f"seed {self.seed}")
+        trace = self.write([(0, {"x": theirs})])
+        self.assertEqual(trace["x"].dtype, ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(lockstep.bfloat16_to_float32(trace["x"]),
+                                      theirs.astype(np.float32))
+
+    @unittest.skipIf(safetensors is None, "safetensors is not installed")
+    def test_the_safetensors_library_reads_our_shards(self):
+        x = self.numbers(3, 7)
+        self.write([(0, {"x": x, "odd\" näme": x.astype(np.float16)})])
+        with safetensors.safe_open(str(self.folder / "000000.safetensors"), "numpy") as shard:
+            np.testing.assert_array_equal(shard.get_tensor("0/x"), x)
+            np.testing.assert_array_equal(shard.get_tensor('0/odd" näme'), x.astype(np.float16))
+
+    def test_one_step_is_a_view_and_read_only(self):
+        trace = self.write([(0, {"x": self.numbers(4, 5)})])
+        self.assertFalse(trace["x"].flags.owndata)
+        with self.assertRaises(ValueError):
+            trace["x"][0, 0] = 1
+
+    def test_attention_scores(self):
+        first, second = self.numbers(2, 3, 3), self.numbers(2, 1, 4)
+        trace = self.write([(0, {"s": first}), (3, {"s": second})])
+        np.testing.assert_array_equal(trace.row("s", 1), first[:, 1])
+        np.testing.assert_array_equal(trace.row("s", 3), second[:, 0])
+        np.testing.assert_array_equal(trace.value("s", 0), first)
+        with self.assertRaises(lockstep.TraceError):
+            trace["s"]
+
+    def test_wrong_use_is_told(self):
+        with lockstep.TraceWriter(self.folder, engine="test") as trace:
+            trace.step(0, {"x": self.numbers(2, 3)})
+            for first, values in [
+                (1, {"x": self.numbers(2, 3)}),                          # positions go back
+                (2, {"x": self.numbers(2, 4)}),                          # another width
+                (2, {"x": self.numbers(2, 3).astype(np.float64)}),       # another type
+                (2, {"x": self.numbers(2, 3), "y": self.numbers(1, 3)}),  # other rows
+                (2, {"y": self.numbers(0, 3)}),
+                (2, {}),
+            ]:
+                with self.assertRaises(ValueError):
+                    trace.step(first, values)
+            with self.assertRaises(TypeError):
+                trace.step(2, {"z": np.array([[1, 2]])})
+        with self.assertRaises(ValueError):
+            trace.step(5, {"x": self.numbers(1, 3)})
+        self.assertEqual(list(lockstep.open_trace(self.folder)), ["x"])
+        with self.assertRaises(FileExistsError):
+            lockstep.TraceWriter(self.folder, engine="test")
+        with self.assertRaises(ValueError):
+            lockstep.TraceWriter(self.folder / "new", engine="t", precision={"compute": "f31"})
+
+    def test_an_exception_leaves_a_trace_that_is_not_complete(self):
+        x = self.numbers(2, 3)
+        with self.assertRaises(RuntimeError):
+            with lockstep.TraceWriter(self.folder, engine="test") as trace:
+                trace.step(0, {"x": x})
+                raise RuntimeError
+        trace = lockstep.open_trace(self.folder)
+        self.assertFalse(trace.complete)
+        np.testing.assert_array_equal(trace["x"], x)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
+                         ["000000.safetensors", "manifest.json"])
+
+    def test_a_killed_writer_leaves_what_it_finished(self):
+        code = (
+            "import sys, numpy, lockstep\n"
+            "trace = lockstep.TraceWriter(sys.argv[1], engine='test')\n"
+            "for i in range(100000):\n"
+            "    trace.step(i, {'x': numpy.full((1, 9), i, numpy.float32)})\n"
+            "    trace.flush()\n"
+            "    print(i, flush=True)\n"
+        )
+        for attempt in range(5):
+            folder = self.folder.with_name(f"killed{attempt}")
+            with subprocess.Popen([sys.executable, "-c", code, str(folder)],
+                                  stdout=subprocess.PIPE, text=True) as process:
+                for _ in range(self.random.integers(1, 30)):
+                    last = process.stdout.readline()
+                process.send_signal(signal.SIGKILL)
+            trace = lockstep.open_trace(folder)
+            self.assertFalse(trace.complete)
+            rows = trace["x"]
+            self.assertGreater(len(rows), int(last))
+            np.testing.assert_array_equal(rows[:, 0], np.arange(len(rows)))
+
+    def test_damaged_traces_are_told(self):
+        self.write([(0, {"x": self.numbers(2, 3)})])
+        manifest = self.folder / "manifest.json"
+        shard = self.folder / "000000.safetensors"
+        good_manifest, good_shard = manifest.read_text(), shard.read_bytes()
+
+        def broken(change):
+            document = json.loads(good_manifest)
+            change(document)
+            manifest.write_text(json.dumps(document))
+            with self.assertRaises(lockstep.TraceError):
+                lockstep.open_trace(self.folder)["x"]
+            manifest.write_text(good_manifest)
+
+        broken(lambda m: m.update(format="other"))
+        broken(lambda m: m.update(version=2))
+        broken(lambda m: m.pop("steps"))
+        broken(lambda m: m["steps"][0].update(shard="../x"))
+        broken(lambda m: m["steps"][0].update(shard="gone"))
+        broken(lambda m: m["steps"][0].update(n_tokens=3))
+        broken(lambda m: m["checkpoints"][0].update(width=4))
+        broken(lambda m: m["checkpoints"][0].update(dtype="f64"))
+        broken(lambda m: m["checkpoints"][0].update(dtype="i8"))
+        manifest.write_text("{")
+        with self.assertRaises(lockstep.TraceError):
+            lockstep.open_trace(self.folder)
+        manifest.unlink()
+        with self.assertRaises(lockstep.TraceError):
+            lockstep.open_trace(self.folder)
+        manifest.write_text(good_manifest)
+        for size in range(len(good_shard)):
+            shard.write_bytes(good_shard[:size])
+            with self.assertRaises(lockstep.TraceError):
+                lockstep.open_trace(self.folder)["x"]
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,221 @@
+"""`lockstep compare` from the outside: exit status, reports, and traces from either side's writer.
+
+Run by with_python_package.py, which installs the `lockstep` package and sets LOCKSTEP (the program)
+and LOCKSTEP_MODELS.
+"""
+
+import csv
+import html.parser
+import io
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy as np
+
+import lockstep
+
+PROGRAM = os.environ["LOCKSTEP"]
+MODEL = os.path.join(os.environ["LOCKSTEP_MODELS"], "haiku-llama-q4_k_m.gguf")
+
+
+def run(*arguments, **options):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=300, **options)
+
+
+def copy_trace(trace, folder, change=lambda name, array, step: array, tokens=None, **options):
+    """Writes a trace again with the Python writer, altered."""
+    engine = trace.manifest["engine"]
+    options = {
+        "engine": {key: engine[key] for key in ("name", "version", "device")},
+        "precision": engine["precision"],
+        "model": trace.manifest["model"],
+        "tokens": trace.tokens if tokens is None else tokens,
+        "n_prompt": trace.n_prompt,
+        **options,
+    }
+    with lockstep.TraceWriter(folder, **options) as out:
+        for index, step in enumerate(trace.steps):
+            values = {}
+            for name in trace:
+                array = change(name, trace.value(name, index), step)
+                if array is not None:
+                    values[name] = array
+            out.step(step.first_position, values)
+    return folder
+
+
+class CompareTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.holder.cleanup)
+        cls.root = Path(cls.holder.name)
+        cls.original = cls.root / "original"
+        made = run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "6", "--device",
+                   "reference", "--trace", cls.original, "--checkpoints", "all")
+        assert made.returncode == 0, made.stderr
+        cls.trace = lockstep.open_trace(cls.original)
+        cls.wrong = copy_trace(cls.trace, cls.root / "wrong", cls.corrupt)
+
+    @staticmethod
+    def corrupt(name, array, step, value=None):
+        if name == "blk.1.ffn_act" and step.first_position <= 3 < step.first_position + step.tokens:
+            array = array.copy()
+            array[3 - step.first_position, 11] = array[0, 0] + 1 if value is None else value
+        return array
+
+    def compare(self, reference, suspect, *arguments, status):
+        out = run("compare", reference, suspect, *arguments)
+        self.assertEqual(out.returncode, status, out.stdout + out.stderr)
+        return out
+
+    def compare_json(self, *arguments, status):
+        return json.loads(self.compare(*arguments, "--json", status=status).stdout)
+
+    def test_python_reads_what_the_recorder_wrote(self):
+        trace = self.trace
+        self.assertTrue(trace.complete)
+        self.assertEqual(trace.n_prompt + 6, len(trace.tokens))
+        positions = list(range(len(trace.tokens) - 1))
+        self.assertEqual(trace.positions("logits").tolist(), positions)
+        self.assertEqual(trace["logits"].dtype, np.float64)
+        for position in positions[trace.n_prompt - 1:]:
+            self.assertEqual(int(trace.row("logits", position).argmax()),
+                             int(trace.tokens[position + 1]))
+        for position in positions:
+            probs = trace.row("blk.0.attn_probs", position)
+            np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-12)
+        np.testing.assert_array_equal(
+            trace["blk.0.attn_residual"] + trace["blk.0.ffn_out"], trace["blk.0.output"])
+
+    def test_a_copy_by_the_python_writer_is_exact(self):
+        copy = copy_trace(self.trace, self.root / "copy")
+        for suspect in (copy, self.original):
+            out = self.compare_json(self.original, suspect, status=0)
+            self.assertIs(out["parity"], True)
+            self.assertEqual(out["verdict"], "exact")
+            self.assertIsNone(out["first_defect"])
+            self.assertEqual(out["coverage"], 1)
+            self.assertEqual(out["judged"], 1, "the shipped model is found by its fingerprint")
+            self.assertEqual(out["model"], MODEL if Path(out["model"]).samefile(MODEL) else "")
+            self.assertEqual(out["tokens"]["agree"], True)
+            self.assertIsNone(out["tokens"]["first_difference"])
+            self.assertEqual([c["name"] for c in out["checkpoints"]], sorted(
+                self.trace, key=[c["name"] for c in out["checkpoints"]].index))
+        self.compare(copy, copy, status=0)
+
+    def test_a_corrupted_value_is_the_first_defect(self):
+        for sides, side in (((self.original, self.wrong), "suspect"),
+                            ((self.wrong, self.original), "reference"),
+                            ((self.wrong, self.wrong), "both")):
+            out = self.compare_json(*sides, "-m", MODEL, status=1)
+            self.assertIs(out["parity"], False)
+            self.assertEqual(out["verdict"], "defect")
+            defect = out["first_defect"]
+            self.assertEqual((defect["checkpoint"], defect["layer"], defect["position"],
+                              defect["side"]), ("blk.1.ffn_act", 1, 3, side))
+            self.assertGreater(defect["own_error"], defect["bound"])
+            self.assertAlmostEqual(defect["own_error"] / defect["bound"] / defect["ratio"], 1)
+
+    def test_a_nan_is_garbage(self):
+        broken = copy_trace(self.trace, self.root / "nan",
+                            lambda *a: self.corrupt(*a, value=np.nan))
+        out = self.compare_json(self.original, broken, status=1)
+        self.assertEqual(out["verdict"], "garbage")
+        self.assertEqual(out["first_defect"]["measure"], "non_finite")
+        self.assertIsNone(out["first_defect"]["own_error"])
+        text = self.compare(self.original, broken, status=1).stdout
+        self.assertIn("Recorded nan at element 11", text.replace("\n", " "))
+
+    def test_different_prompts_stop_at_the_token(self):
+        tokens = self.trace.tokens.copy()
+        tokens[2] = 400
+        other = copy_trace(self.trace, self.root / "prompt", tokens=tokens)
+        out = self.compare_json(self.original, other, status=1)
+        self.assertEqual(out["verdict"], "different prompts")
+        self.assertEqual(out["tokens"]["first_difference"], 2)
+        self.assertEqual(out["tokens"]["reference"]["id"], int(self.trace.tokens[2]))
+        self.assertEqual(out["tokens"]["suspect"]["id"], 400)
+        self.assertIsInstance(out["tokens"]["suspect"]["text"], str)
+        self.assertEqual(out["checkpoints"], [])
+        text = self.compare(self.original, other, status=1).stdout
+        self.assertRegex(text.splitlines()[1], r"^Token 2: the reference \d+ '.*', the suspect 400 '")
+
+    def test_missing_checkpoints_and_unknown_models(self):
+        fewer = copy_trace(self.trace, self.root / "fewer",
+                           lambda name, array, step: None if name == "blk.0.q" else array,
+                           model={}, precision={})
+        out = self.compare_json(self.original, fewer, "--checkpoints", "ops", status=0)
+        verdicts = {c["name"]: c["verdict"] for c in out["checkpoints"]}
+        self.assertEqual(verdicts["blk.0.q"], "missing")
+        self.assertNotIn("blk.0.attn_probs", verdicts)
+        self.assertLess(out["coverage"], 1)
+        out = self.compare_json(fewer, fewer, status=0)
+        self.assertIsNone(out["model"])
+        self.assertEqual(out["judged"], 0)
+
+    def test_unreadable_input_exits_with_2(self):
+        for arguments in ((self.original, self.root / "gone"), (self.original, MODEL),
+                          (self.original, self.root), (self.original,),
+                          (self.original, self.original, "--positions", "1-x"),
+                          (self.original, self.original, "--checkpoints", "none.*"),
+                          (self.original, self.original, "-m", "haiku-qwen2"),
+                          (self.original, self.original, "--html", self.root / "no/folder.html")):
+            out = run("compare", *arguments)
+            self.assertEqual(out.returncode, 2, arguments)
+            self.assertNotEqual(out.stderr.strip(), "")
+
+    def test_chosen_positions_are_replayed(self):
+        out = self.compare_json(self.original, self.wrong, "--positions", "0-2,5", status=0)
+        judged = {c["suspect"]["judged"] for c in out["checkpoints"]}
+        self.assertEqual(judged, {4})
+        out = self.compare_json(self.original, self.wrong, "--positions", "3", status=1)
+        self.assertEqual(out["first_defect"]["position"], 3)
+
+    def test_report_files(self):
+        files = {kind: self.root / f"report.{kind}" for kind in ("junit", "markdown", "csv", "html")}
+        flags = [part for kind, path in files.items() for part in (f"--{kind}", path)]
+        out = self.compare_json(self.original, self.wrong, *flags, status=1)
+        names = [c["name"] for c in out["checkpoints"]]
+
+        suite = xml.etree.ElementTree.parse(files["junit"]).getroot().find("testsuite")
+        cases = suite.findall("testcase")
+        self.assertEqual([case.get("name") for case in cases], ["parity", *names])
+        failed = {case.get("name") for case in cases if case.find("failure") is not None}
+        self.assertTrue({"parity", "blk.1.ffn_act"} <= failed)
+        self.assertEqual(int(suite.get("failures")), len(failed))
+        self.assertEqual(int(suite.get("tests")), len(cases))
+
+        rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
+        self.assertEqual([row["checkpoint"] for row in rows], names)
+        for row, entry in zip(rows, out["checkpoints"]):
+            self.assertEqual(float(row["nmse"]), entry["nmse"])
+            self.assertNotIn(None, row)
+
+        text = files["markdown"].read_text()
+        self.assertIn("❌ Not in parity: the suspect is wrong at blk.1.ffn&#95;act", text)
+        self.assertIn("| `blk.1.ffn_act` | defect |", text)
+
+        page = files["html"].read_text()
+        html.parser.HTMLParser().feed(page)
+        self.assertIn("<svg", page)
+        self.assertEqual(page.count("<tr"), 1 + len(names))
+        self.assertIsNone(re.search(r"""(src|href)\s*=|url\(|https?://|@import""", page))
+
+    def test_output_in_a_pipe_is_plain_and_narrow_terminals_read_well(self):
+        text = self.compare(self.original, self.wrong, status=1).stdout
+        self.assertNotIn("\x1b", text)
+        self.assertTrue(text.startswith("Not in parity: the suspect is wrong at blk.1.ffn_act"))
+        for part in ("Drift", "layer 0", "final_norm", "Worst checkpoints", "coverage", "tokens"):
+            self.assertIn(part, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

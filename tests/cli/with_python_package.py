@@ -1,0 +1,46 @@
+"""Runs the tests that need python/ installed, in an environment of their own under the build folder.
+
+usage: with_python_package.py BUILD_FOLDER PROGRAM
+Exits with 77 (skipped) where pip cannot install what they need.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+SKIPPED = 77
+
+
+def main() -> int:
+    build, program = Path(sys.argv[1]), sys.argv[2]
+    root = Path(__file__).resolve().parents[2]
+    home = build / "python-tests"
+    python = home / "venv" / "bin" / "python"
+    try:
+        if not python.exists():
+            venv.create(home / "venv", with_pip=True, clear=True)
+        # pip leaves files where it builds; the checkout stays clean.
+        source = home / "package"
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.copytree(root / "python", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                        f"{source}[test]"], check=True)
+        # The same version as last time, perhaps with other contents.
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                        "--no-deps", "--force-reinstall", source], check=True)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        print(f"skipped: the Python package cannot be installed here: {problem}")
+        return SKIPPED
+    environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
+    for test in (root / "python/tests/test_trace.py", root / "tests/cli/compare_test.py"):
+        outcome = subprocess.run([python, test], env=environment, cwd=home)
+        if outcome.returncode != 0:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
