@@ -32,6 +32,7 @@ extern const Command kTokenizeCommand;
 extern const Command kQuantizeCommand;
 extern const Command kForgeCommand;
 extern const Command kCompareCommand;
+extern const Command kDemoCommand;
 extern const Command kCompletionCommand;
 
 }  // namespace lockstep::cli

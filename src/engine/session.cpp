@@ -49,6 +49,11 @@ Result<Session> Session::create(const model::Model& model, const tokenizer::Toke
                                 const exec::Device& device, const exec::Options& options,
                                 int64_t context_length) {
   LS_TRY(op::Program program, model.program(context_length));
+  return create(std::move(program), tokenizer, device, options);
+}
+
+Result<Session> Session::create(op::Program program, const tokenizer::Tokenizer* tokenizer,
+                                const exec::Device& device, const exec::Options& options) {
   auto kept = std::make_unique<op::Program>(std::move(program));
   LS_TRY(auto executor, device.create(*kept, options));
   return Session(std::move(kept), std::move(executor), tokenizer);

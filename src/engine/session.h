@@ -47,6 +47,10 @@ class Session {
                                 const exec::Device& device, const exec::Options& options,
                                 int64_t context_length);
 
+  // The same for a program that somebody altered.
+  static Result<Session> create(op::Program program, const tokenizer::Tokenizer* tokenizer,
+                                const exec::Device& device, const exec::Options& options);
+
   Result<Outcome> generate(const Request& request, const OnToken& on_token,
                            const std::atomic<bool>* cancel = nullptr);
 

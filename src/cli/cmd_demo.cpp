@@ -1,0 +1,149 @@
+// lockstep demo: what the program finds, shown on a bug made on purpose.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "cli/model_path.h"
+#include "cli/prompt.h"
+#include "cli/recording.h"
+#include "engine/session.h"
+#include "parity/compare.h"
+#include "quant/decode.h"
+#include "report/report.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string model = kDefaultModel;
+  std::string prompt = "GPU haiku with word fifty-one: ";
+  std::string keep;
+};
+
+// A folder that goes with the object, unless it was given a name.
+class WorkFolder {
+ public:
+  explicit WorkFolder(const std::string& keep) : path_(keep), temporary_(keep.empty()) {
+    if (!temporary_) return;
+    std::string pattern = (fs::temp_directory_path() / "lockstep-demo-XXXXXX").string();
+    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
+  }
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  std::string below(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+  bool temporary_;
+};
+
+// The matrix as somebody sees it who takes its first dimension for the slow one: the numbers of
+// each row then come from many rows. `storage` holds them and must outlive the weight.
+op::Weight misread(const op::Weight& weight, std::vector<float>& storage) {
+  const int64_t rows = weight.rows;
+  const int64_t columns = weight.columns;
+  std::vector<float> numbers(static_cast<size_t>(rows * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    quant::decode(weight.format->format(), weight.row(r), columns, numbers.data() + r * columns);
+  storage.resize(numbers.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      storage[static_cast<size_t>(r * columns + c)] = numbers[static_cast<size_t>(c * rows + r)];
+  op::Weight out = weight;
+  out.format = &quant::info(quant::Format::kF32);
+  out.data = std::as_bytes(std::span(storage));
+  return out;
+}
+
+// Runs a program and records it; the text.
+Result<std::string> take(op::Program program, const model::Model& model, const Prompt& prompt,
+                         const std::string& folder) {
+  LS_TRY(const exec::Device* device, exec::find_device(""));
+  LS_TRY(engine::Session session,
+         engine::Session::create(std::move(program), prompt.tokenizer.get(), *device, {}));
+  engine::Request request;
+  request.prompt = prompt.tokens;
+  request.max_tokens = 40;
+  RecordingFlags flags;
+  flags.trace.folder = folder;
+  LS_TRY(Recording recording,
+         Recording::start(flags, model, *device, session, prompt, request.sampling));
+  request.observer = recording.observer();
+  request.all_logits = recording.wants_all_logits();
+  LS_TRY(const engine::Outcome outcome, session.generate(request, nullptr));
+  LS_TRY_VOID(recording.finish(request.prompt, outcome.tokens));
+  return outcome.text;
+}
+
+Result<int> bug(const Flags& flags) {
+  LS_TRY(const std::string path, model_path(flags.model));
+  LS_TRY(const model::Model model, model::Model::load(path));
+  PromptFlags prompt_flags;
+  prompt_flags.text = flags.prompt;
+  prompt_flags.has_text = true;
+  LS_TRY(const Prompt prompt, read_prompt(prompt_flags, model));
+  const auto context = static_cast<int64_t>(prompt.tokens.size()) + 40;
+  LS_TRY(const op::Program right, model.program(context));
+  op::Program wrong = right;
+  std::vector<float> storage;
+  for (op::Op& op : wrong.ops)
+    if (auto* linear = std::get_if<op::Linear>(&op.what); linear != nullptr && op.layer < 0)
+      linear->weight = misread(linear->weight, storage);
+
+  const WorkFolder folder(flags.keep);
+  LS_TRY(const std::string good, take(right, model, prompt, folder.below("right")));
+  LS_TRY(const std::string bad, take(wrong, model, prompt, folder.below("wrong")));
+  fmt::print("The prompt: {}\n\nThe engine as it should be:\n{}\n\n", flags.prompt, good);
+  fmt::print(
+      "The same engine with one mistake, its output matrix read with the wrong layout:\n{}\n\n",
+      bad);
+  fmt::print("What 'lockstep compare right wrong -m {}' says:\n\n", flags.model);
+
+  LS_TRY(const trace::Trace reference, trace::Trace::open(folder.below("right")));
+  LS_TRY(const trace::Trace suspect, trace::Trace::open(folder.below("wrong")));
+  LS_TRY(const parity::Comparison comparison, parity::compare(reference, suspect, &model, {}));
+  report::Subject subject;
+  subject.reference = report::describe(reference);
+  subject.suspect = report::describe(suspect);
+  subject.model = path;
+  fmt::print("{}", report::terminal_report(comparison, subject, terminal_width(STDOUT_FILENO, 100),
+                                           Paint(terminal_colours(STDOUT_FILENO))));
+  if (!flags.keep.empty()) fmt::print("\nThe traces are in {}.\n", flags.keep);
+  return comparison.parity ? kFailedCheck : kDone;  // not to find it would be the failure
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.require_subcommand(1);
+  CLI::App* sub = app.add_subcommand(
+      "bug", "The same text from a deliberately wrong engine, and how compare finds the mistake");
+  sub->add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
+      ->capture_default_str();
+  sub->add_option("-p,--prompt", flags->prompt, "The prompt")->capture_default_str();
+  sub->add_option("--keep", flags->keep, "Leave the two traces in this new folder");
+  return [flags] { return bug(*flags); };
+}
+
+}  // namespace
+
+const Command kDemoCommand = {
+    "demo",
+    "Show what the program finds, on a bug made on purpose",
+    "  lockstep demo bug\n"
+    "  lockstep demo bug -m haiku-qwen2 --keep traces && lockstep compare traces/right "
+    "traces/wrong\n",
+    declare,
+};
+
+}  // namespace lockstep::cli
