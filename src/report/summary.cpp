@@ -54,7 +54,7 @@ std::string tokens_fact(const Comparison& c, const Subject& subject) {
   if (!c.tokens.known) return "not recorded on both sides";
   std::string out = c.tokens.agree && c.tokens.same_prompt
                         ? fmt::format("all {} agree", c.tokens.shared)
-                        : fmt::format("{} agree, then they part", c.tokens.shared);
+                        : fmt::format("{} agree, then they part.", c.tokens.shared);
   if (subject.difference && c.tokens.same_prompt)
     out += fmt::format(". {}", token_sentence(*subject.difference));
   if (c.fork) out += fmt::format(" {}", fork_sentence(*c.fork));
