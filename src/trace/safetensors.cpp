@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_reader.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -85,12 +87,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> bytes, const s
     return error("{}: offset 0: the header has {} bytes by its length, {} are left in the file",
                  path, header_bytes, bytes.size() - kLengthBytes);
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
-  json header;
-  try {
-    header = json::parse(text, text + header_bytes);
-  } catch (const json::exception& problem) {
-    return error("{}: the header is no JSON: {}", path, problem.what());
-  }
+  LS_TRY(const json header, parse_json({text, header_bytes}, path + ": header"));
   if (!header.is_object()) return error("{}: the header is no JSON object", path);
   const auto data = bytes.subspan(kLengthBytes + header_bytes);
   Safetensors file;
