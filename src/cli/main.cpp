@@ -29,6 +29,8 @@ const std::vector<const Command*> kCommands = {
     &kTokenizeCommand,
     &kQuantizeCommand,
     &kForgeCommand,
+    &kImportCommand,
+    &kExportCommand,
     &kDemoCommand,
     &kCompletionCommand,
     // clang-format on

@@ -7,19 +7,45 @@
 namespace lockstep::trace {
 namespace {
 
-bool is_scores(const op::Value& value) {
-  return value.shape == op::Value::Shape::kScores;
+// What a set is chosen from.
+struct Candidate {
+  std::string_view name;
+  bool checkpoint = true;  // not an inner value
+  bool scores = false;     // attention scores or probabilities
+};
+
+Candidate candidate(std::string_view name) {
+  return {name, true, name.ends_with(".attn_scores") || name.ends_with(".attn_probs")};
 }
 
 // The sets that have names; globs are matched against names, inner values included.
-bool in_set(const op::Value& value, const std::string& set) {
+bool in_set(const Candidate& value, const std::string& set) {
   if (set == "all") return value.checkpoint;
-  if (set == "ops") return value.checkpoint && !is_scores(value);
+  if (set == "ops") return value.checkpoint && !value.scores;
   if (set == "logits") return value.name == "logits";
   if (set == "layers")
     return value.name == "embedding" || value.name == "final_norm" || value.name == "logits" ||
            glob_matches("blk.*.output", value.name);
   return glob_matches(set, value.name);
+}
+
+// Which candidates a set has.
+Result<std::vector<bool>> choose(const std::vector<Candidate>& candidates, std::string_view set) {
+  std::vector<bool> chosen(candidates.size());
+  while (true) {
+    const size_t comma = set.find(',');
+    const std::string part(set.substr(0, comma));
+    bool any = false;
+    for (size_t i = 0; i < candidates.size(); ++i)
+      if (in_set(candidates[i], part)) any = chosen[i] = true;
+    if (!any)
+      return error(
+          "no checkpoint matches '{}'; sets are logits, layers, ops, all; names are such as "
+          "embedding, blk.0.q, blk.*.ffn_out, logits",
+          part);
+    if (comma == std::string_view::npos) return chosen;
+    set.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace
@@ -29,12 +55,7 @@ bool in_checkpoints(std::string_view set, std::string_view name) {
   if (comma != std::string_view::npos)
     return in_checkpoints(set.substr(0, comma), name) ||
            in_checkpoints(set.substr(comma + 1), name);
-  if (set == "all") return true;
-  if (set == "ops") return !name.ends_with(".attn_scores") && !name.ends_with(".attn_probs");
-  if (set == "layers")
-    return name == "embedding" || name == "final_norm" || name == "logits" ||
-           glob_matches("blk.*.output", name);
-  return glob_matches(set, name);
+  return in_set(candidate(name), std::string(set));
 }
 
 bool glob_matches(std::string_view glob, std::string_view name) {
@@ -43,25 +64,25 @@ bool glob_matches(std::string_view glob, std::string_view name) {
 
 Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
                                                     std::string_view set) {
-  std::vector<bool> chosen(program.values.size());
-  while (true) {
-    const size_t comma = set.find(',');
-    const std::string part(set.substr(0, comma));
-    bool any = false;
-    for (size_t i = 0; i < program.values.size(); ++i)
-      if (in_set(program.values[i], part)) any = chosen[i] = true;
-    if (!any)
-      return error(
-          "no checkpoint matches '{}'; sets are logits, layers, ops, all; names are such as "
-          "embedding, blk.0.q, blk.*.ffn_out, logits",
-          part);
-    if (comma == std::string_view::npos) break;
-    set.remove_prefix(comma + 1);
-  }
+  std::vector<Candidate> candidates;
+  for (const op::Value& value : program.values)
+    candidates.push_back({value.name, value.checkpoint, value.shape == op::Value::Shape::kScores});
+  LS_TRY(const std::vector<bool> chosen, choose(candidates, set));
   std::vector<op::ValueId> ids;
   for (size_t i = 0; i < chosen.size(); ++i)
     if (chosen[i]) ids.push_back(static_cast<op::ValueId>(i));
   return ids;
+}
+
+Result<std::vector<std::string>> select_names(const std::vector<std::string>& names,
+                                              std::string_view set) {
+  std::vector<Candidate> candidates;
+  for (const std::string& name : names) candidates.push_back(candidate(name));
+  LS_TRY(const std::vector<bool> chosen, choose(candidates, set));
+  std::vector<std::string> selected;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    if (chosen[i]) selected.push_back(names[i]);
+  return selected;
 }
 
 }  // namespace lockstep::trace

@@ -1,6 +1,7 @@
 // Which values of a forward pass to record.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,10 @@ Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
 
 // Whether a name is in such a set. Here `all` is every name there is.
 bool in_checkpoints(std::string_view set, std::string_view name);
+
+// The same for the names that a trace has, in their order.
+Result<std::vector<std::string>> select_names(const std::vector<std::string>& names,
+                                              std::string_view set);
 
 // Whether a name matches a glob (*, ?).
 bool glob_matches(std::string_view glob, std::string_view name);

@@ -47,6 +47,7 @@ Result<CheckpointInfo> read_checkpoint(const JsonReader& in) {
   if (!known) return in["dtype"].wrong("f64, f32, f16 or bf16");
   info.dtype = *known;
   LS_TRY(info.width, in["width"].integer(1, kMost));
+  LS_TRY(info.full_width, in["full_width"].integer_or(0, info.width, kMost));
   return info;
 }
 
@@ -104,8 +105,10 @@ std::string to_json(const Manifest& manifest) {
   json["n_prompt"] = manifest.prompt_tokens;
   json["sampling"] = manifest.sampling;
   json["checkpoints"] = ordered_json::array();
-  for (const CheckpointInfo& c : manifest.checkpoints)
+  for (const CheckpointInfo& c : manifest.checkpoints) {
     json["checkpoints"].push_back({{"name", c.name}, {"dtype", name(c.dtype)}, {"width", c.width}});
+    if (c.full_width > 0) json["checkpoints"].back()["full_width"] = c.full_width;
+  }
   json["steps"] = ordered_json::array();
   for (const StepInfo& s : manifest.steps)
     json["steps"].push_back({{"index", s.index},

@@ -39,6 +39,8 @@ struct CheckpointInfo {
   std::string name;
   DType dtype = DType::kF32;
   int64_t width = 0;  // heads, for attention scores and probabilities
+  // Of the whole row, where only its first `width` numbers were kept (imported logs); 0: all were.
+  int64_t full_width = 0;
 };
 
 // One call of the forward pass.

@@ -1,0 +1,75 @@
+// lockstep import: a JSONL log becomes a trace.
+#include <cstdio>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "trace/jsonl_import.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Flags {
+  std::string log;
+  std::string trace;
+  bool json = false;
+};
+
+// On a terminal nobody reads more.
+constexpr size_t kShownProblems = 20;
+
+Result<int> run(const Flags& flags) {
+  LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(flags.log, flags.trace));
+  int64_t left_out = 0;
+  for (const trace::JsonlProblem& problem : outcome.problems) left_out += !problem.kept;
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"trace", flags.trace},
+                                   {"rows", outcome.rows},
+                                   {"positions", outcome.positions},
+                                   {"checkpoints", outcome.checkpoints},
+                                   {"problems", nlohmann::ordered_json::array()}};
+    for (const trace::JsonlProblem& problem : outcome.problems)
+      json["problems"].push_back({{"line", problem.line},
+                                  {"column", problem.column},
+                                  {"message", problem.message},
+                                  {"truncated", problem.truncated},
+                                  {"kept", problem.kept}});
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    for (size_t i = 0; i < std::min(outcome.problems.size(), kShownProblems); ++i)
+      fmt::print(stderr, "{}\n", to_text(outcome.problems[i], flags.log));
+    if (outcome.problems.size() > kShownProblems)
+      fmt::print(stderr, "... and {} more (--json has all)\n",
+                 outcome.problems.size() - kShownProblems);
+    fmt::print("{}: {} rows, {} checkpoints at {} positions", printable(flags.trace), outcome.rows,
+               outcome.checkpoints, outcome.positions);
+    if (left_out > 0) fmt::print("; {} lines left out", left_out);
+    fmt::print("\n");
+  }
+  return left_out > 0 ? kFailedCheck : kDone;
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("log", flags->log, "The JSON Lines log")->required();
+  app.add_option("trace", flags->trace, "The folder to write, new or empty")->required();
+  app.add_flag("--json", flags->json, "Print what was read, and every problem, as JSON");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace
+
+const Command kImportCommand = {
+    "import",
+    "Make a trace of a JSON Lines log",
+    "  lockstep import engine.jsonl engine_trace\n"
+    "  lockstep import engine.jsonl engine_trace --json\n"
+    "\n"
+    "Exit status: 0 where every line was read, 1 where some were left out (each is told with line\n"
+    "and column), 2 where none could be.\n",
+    declare,
+};
+
+}  // namespace lockstep::cli

@@ -1,0 +1,143 @@
+#include "trace/manifest.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::trace {
+namespace {
+
+using nlohmann::json;
+
+Manifest example() {
+  Manifest manifest;
+  manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt}};
+  manifest.model = {"haiku.gguf", "llama", "0123abcd", "Q4_K_M"};
+  manifest.prompt = "a \"prompt\"\n é";
+  manifest.tokens = {1, 0, 2147483647, 5};
+  manifest.prompt_tokens = 3;
+  manifest.sampling = {{"nested", {{"a", {1, 2}}}}, {"temperature", 0.5}};
+  manifest.checkpoints = {{"embedding", DType::kF32, 64, 0}, {"logits", DType::kBF16, 10, 151936}};
+  manifest.steps = {{0, 0, 3, "000000.safetensors"}, {2, 7, 1, "000001.safetensors"}};
+  manifest.dropped_steps = 1;
+  manifest.complete = true;
+  return manifest;
+}
+
+TEST(Manifest, RoundTrip) {
+  const Manifest wanted = example();
+  const auto got = parse_manifest(to_json(wanted), "m");
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_EQ(got->engine.name, wanted.engine.name);
+  EXPECT_EQ(got->engine.version, wanted.engine.version);
+  EXPECT_EQ(got->engine.device, wanted.engine.device);
+  EXPECT_EQ(got->engine.precision.compute, "f32");
+  EXPECT_EQ(got->engine.precision.activations, "q8_0");
+  EXPECT_EQ(got->engine.precision.kv, std::nullopt);
+  EXPECT_EQ(got->model.file, wanted.model.file);
+  EXPECT_EQ(got->model.architecture, wanted.model.architecture);
+  EXPECT_EQ(got->model.fingerprint, wanted.model.fingerprint);
+  EXPECT_EQ(got->model.quantization, wanted.model.quantization);
+  EXPECT_EQ(got->prompt, wanted.prompt);
+  EXPECT_EQ(got->tokens, wanted.tokens);
+  EXPECT_EQ(got->prompt_tokens, 3);
+  EXPECT_EQ(got->sampling, wanted.sampling);
+  ASSERT_EQ(got->checkpoints.size(), 2u);
+  EXPECT_EQ(got->checkpoints[1].name, "logits");
+  EXPECT_EQ(got->checkpoints[1].dtype, DType::kBF16);
+  EXPECT_EQ(got->checkpoints[1].width, 10);
+  EXPECT_EQ(got->checkpoints[1].full_width, 151936);
+  EXPECT_EQ(got->checkpoints[0].full_width, 0);
+  ASSERT_EQ(got->steps.size(), 2u);
+  EXPECT_EQ(got->steps[1].index, 2);
+  EXPECT_EQ(got->steps[1].first_position, 7);
+  EXPECT_EQ(got->steps[1].tokens, 1);
+  EXPECT_EQ(got->steps[1].shard, "000001.safetensors");
+  EXPECT_EQ(got->dropped_steps, 1);
+  EXPECT_TRUE(got->complete);
+  EXPECT_EQ(to_json(*got), to_json(wanted));
+}
+
+TEST(Manifest, OnlyWhatIsNeededMustBeThere) {
+  const auto got = parse_manifest(
+      R"({"format":"lockstep-trace","version":1,"complete":false,"engine":{"name":"x"},)"
+      R"("checkpoints":[],"steps":[],"somebody's":{"own":1}})",
+      "m");
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_FALSE(got->complete);
+  EXPECT_TRUE(got->tokens.empty());
+}
+
+// One change to a good manifest each, and the message about it.
+TEST(Manifest, RefusesWhatIsWrong) {
+  struct Bad {
+    const char* pointer;
+    const char* value;  // JSON; empty: removed
+    const char* message;
+  };
+  const Bad bad[] = {
+      {"/format", "\"gguf\"", "m: format: found \"gguf\", expected 'lockstep-trace'"},
+      {"/format", "", "m: format: found nothing, expected a string"},
+      {"/version", "2", "m: version: found 2, expected a whole number from 1 to 1"},
+      {"/complete", "1", "m: complete: found 1, expected true or false"},
+      {"/complete", "", "m: complete: found nothing, expected true or false"},
+      {"/engine", "", "m: engine.name: found nothing, expected a string"},
+      {"/engine/precision/compute", "\"q8_0\"",
+       "m: engine.precision.compute: found \"q8_0\", expected f64, f32, f16, bf16 or (activations) "
+       "q8_0, q8_1, q8_k"},
+      {"/tokens", "{}", "m: tokens: found an object of 0, expected an array"},
+      {"/tokens/1", "-1", "m: tokens[1]: found -1, expected a whole number from 0 to 2147483647"},
+      {"/tokens/1", "1.5", "m: tokens[1]: found 1.5, expected a whole number from 0 to 2147483647"},
+      {"/n_prompt", "5", "m: n_prompt: found 5, expected a whole number from 0 to 4"},
+      {"/checkpoints/0/dtype", "\"i8\"",
+       "m: checkpoints[0].dtype: found \"i8\", expected f64, f32, f16 or bf16"},
+      {"/checkpoints/0/width", "0",
+       "m: checkpoints[0].width: found 0, expected a whole number from 1 to 1099511627776"},
+      {"/checkpoints/1/full_width", "9",
+       "m: checkpoints[1].full_width: found 9, expected a whole number from 10 to 1099511627776"},
+      {"/checkpoints/1/name", "\"embedding\"",
+       "m: checkpoints[1].name: found \"embedding\", expected a name that no other checkpoint has"},
+      {"/steps", "3", "m: steps: found 3, expected an array"},
+      {"/steps/0/n_tokens", "9223372036854775807",
+       "m: steps[0].n_tokens: found 9223372036854775807, expected a whole number from 1 to "
+       "1099511627776"},
+      {"/steps/0/n_tokens", "18446744073709551615",
+       "m: steps[0].n_tokens: found 18446744073709551615, expected a whole number from 1 to "
+       "1099511627776"},
+      {"/steps/0/shard", "\"../secret\"",
+       "m: steps[0].shard: found \"../secret\", expected the name of a file in the trace's folder"},
+      {"/steps/0/shard", "\"\"",
+       "m: steps[0].shard: found \"\", expected the name of a file in the trace's folder"},
+      {"/steps/0/shard", "\".hidden\"",
+       "m: steps[0].shard: found \".hidden\", expected the name of a file in the trace's folder"},
+      {"/steps/1/first_pos", "2", "m: step 2 starts at position 2, which an earlier step has"},
+      {"/steps/1/index", "0", "m: two steps have the index 0"},
+      {"/dropped_steps", "-1",
+       "m: dropped_steps: found -1, expected a whole number from 0 to 1099511627776"},
+  };
+  for (const Bad& item : bad) {
+    SCOPED_TRACE(fmt::format("{} {}", item.pointer, item.value));
+    json document = json::parse(to_json(example()));
+    const json::json_pointer pointer(item.pointer);
+    if (*item.value == '\0')
+      document.at(pointer.parent_pointer()).erase(pointer.back());
+    else
+      document[pointer] = json::parse(item.value);
+    const auto got = parse_manifest(document.dump(), "m");
+    ASSERT_FALSE(got.ok());
+    EXPECT_EQ(got.error().message, item.message);
+  }
+}
+
+TEST(Manifest, RefusesWhatIsNoJsonObject) {
+  const auto message = [](std::string_view text) {
+    const auto got = parse_manifest(text, "m");
+    return got.ok() ? "no error" : got.error().message;
+  };
+  EXPECT_EQ(message("[]"), "m: document: found an array of 0, expected an object");
+  EXPECT_EQ(message(std::string(200, '[') + std::string(200, ']')), "m: nested more than 64 deep");
+  const std::string whole = to_json(example());
+  for (size_t length = 0; length + 2 < whole.size(); ++length)
+    EXPECT_TRUE(message(whole.substr(0, length)).starts_with("m: no valid JSON: ")) << length;
+}
+
+}  // namespace
+}  // namespace lockstep::trace
