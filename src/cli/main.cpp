@@ -29,6 +29,7 @@ const std::vector<const Command*> kCommands = {
     &kTokenizeCommand,
     &kQuantizeCommand,
     &kForgeCommand,
+    &kScanCommand,
     &kImportCommand,
     &kExportCommand,
     &kDemoCommand,

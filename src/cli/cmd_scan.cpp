@@ -1,0 +1,105 @@
+// lockstep scan: statistics of traces and logs, and what their garbage is.
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/scan_report.h"
+#include "forensics/scan.h"
+
+namespace lockstep::cli {
+namespace {
+
+using forensics::Report;
+
+struct Flags {
+  std::vector<std::string> paths;
+  std::string other;
+  std::string numpy;
+  bool stats = false;
+  bool json = false;
+};
+
+struct Scanned {
+  std::unique_ptr<forensics::Source> source;
+  Report report;
+};
+
+Result<Scanned> scan_path(const std::string& path) {
+  LS_TRY(auto source, forensics::Source::open(path));
+  Report report = forensics::scan(*source);
+  return Scanned{std::move(source), std::move(report)};
+}
+
+Result<int> run(const Flags& flags) {
+  if (!flags.numpy.empty() && flags.paths.size() != 1)
+    return error("--numpy takes one trace or log, not {}", flags.paths.size());
+  if (!flags.other.empty() && flags.paths.size() != 1)
+    return error("--compare takes one trace or log, not {}", flags.paths.size());
+  std::vector<Scanned> all;
+  for (const std::string& path : flags.paths) {
+    LS_TRY(Scanned scanned, scan_path(path));
+    all.push_back(std::move(scanned));
+  }
+  if (!flags.other.empty()) {
+    LS_TRY(Scanned other, scan_path(flags.other));
+    all.push_back(std::move(other));
+  }
+  if (!flags.numpy.empty()) LS_TRY_VOID(write_numpy(*all[0].source, all[0].report, flags.numpy));
+
+  bool clean = true;
+  for (const Scanned& scanned : all) clean = clean && scanned.report.clean();
+  if (flags.json) {
+    nlohmann::ordered_json files = nlohmann::ordered_json::array();
+    for (const Scanned& scanned : all)
+      files.push_back(to_json(*scanned.source, scanned.report, flags.stats));
+    const nlohmann::ordered_json out = {{"clean", clean}, {"files", std::move(files)}};
+    fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return clean ? kDone : kFailedCheck;
+  }
+  const Screen screen = {Paint(terminal_colours(STDOUT_FILENO)),
+                         terminal_width(STDOUT_FILENO, INT64_MAX)};
+  if (all.size() > 1) {
+    std::vector<const Report*> reports;
+    for (const Scanned& scanned : all) reports.push_back(&scanned.report);
+    print_summary(reports, screen);
+  }
+  for (const Scanned& scanned : all) print_report(scanned.report, screen);
+  if (!flags.other.empty()) print_side_by_side(all[0].report, all[1].report, screen);
+  if (flags.stats)
+    for (const Scanned& scanned : all) print_rows(*scanned.source, scanned.report, screen);
+  return clean ? kDone : kFailedCheck;
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("paths", flags->paths, "Traces (folders) or JSON Lines logs")->required();
+  app.add_flag("--stats", flags->stats, "Statistics of every checkpoint and position");
+  app.add_option("--numpy", flags->numpy, "Write the statistics for numpy.load")->type_name("OUT");
+  app.add_option("--compare", flags->other, "Statistics side by side with those of another")
+      ->type_name("OTHER");
+  app.add_flag("--json", flags->json, "As JSON, with every finding");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace
+
+const Command kScanCommand = {
+    "scan",
+    "Find garbage in traces and logs, and say what it is",
+    "  lockstep scan trace\n"
+    "  lockstep scan engine.jsonl --stats\n"
+    "  lockstep scan gpt2.jsonl qwen2.jsonl llama.jsonl\n"
+    "  lockstep scan trace --compare other_trace\n"
+    "  lockstep scan trace --numpy stats.npz --json\n"
+    "\n"
+    "Exit status: 0 clean, 1 garbage found, 2 unreadable.\n",
+    declare,
+};
+
+}  // namespace lockstep::cli
