@@ -20,15 +20,15 @@ Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
   return out;
 }
 
+bool is_quantized(const op::Weight& weight) {
+  const quant::Format format = weight.format->format();
+  return format != quant::Format::kF32 && format != quant::Format::kF16 &&
+         format != quant::Format::kBF16;
+}
+
 int64_t int8_block(const op::Weight& weight) {
-  switch (weight.format->format()) {
-    case quant::Format::kF32:
-    case quant::Format::kF16:
-    case quant::Format::kBF16:
-      return 0;
-    default:
-      return weight.format->block_values == 256 ? 256 : 32;
-  }
+  if (!is_quantized(weight)) return 0;
+  return weight.format->block_values == 256 ? 256 : 32;
 }
 
 }  // namespace lockstep::parity

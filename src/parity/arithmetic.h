@@ -1,6 +1,8 @@
 // The arithmetic that an engine says it uses, as rounding units.
 #pragma once
 
+#include <algorithm>
+
 #include "base/dtype.h"
 #include "op/op.h"
 #include "trace/manifest.h"
@@ -17,12 +19,19 @@ struct Arithmetic {
   double compute = unit(DType::kF32);      // of sums and functions
   double activations = unit(DType::kF32);  // of the numbers that ops hand on
   double kv = unit(DType::kF32);           // of keys and values in the cache
-  double stored = unit(DType::kF32);       // of the numbers in the trace
+  double stored = unit(DType::kF32);       // of the result in the trace; 0: not recorded
+  double read = 0;                         // of the inputs in the trace; 0: not recorded
   bool int8_activations = false;           // rounded to 8-bit blocks before quantized products
   bool declared = true;                    // false: the engine did not say, f32 is assumed
+
+  // How far the inputs that we know may be from those that the engine used.
+  constexpr double operands() const { return std::max(activations, read); }
 };
 
 Arithmetic arithmetic_of(const trace::Precision& precision, DType stored);
+
+// Whether a weight must be decoded with arithmetic of its own.
+bool is_quantized(const op::Weight& weight);
 
 // How many numbers share a scale when activations are rounded to 8 bits for a product with this
 // weight: 256 for the K formats, 32 for the other quantized ones; 0: they are not.

@@ -126,11 +126,21 @@ class Comparer {
       out_.notes.push_back("no model file was given (-m): differences are measured, not judged");
       return {};
     }
+    // One file can be given; a side that ran another one is measured, not judged.
     const std::string own = gguf::fingerprint(model_->file());
-    for (const auto* info : {&a, &b})
-      if (!info->fingerprint.empty() && info->fingerprint != own)
-        return error("{} is not the model of the trace (fingerprint {}, the trace has {} of {})",
-                     model_->file().path(), own, info->fingerprint, info->file);
+    const auto matches = [&](const trace::ModelInfo& info) {
+      return info.fingerprint.empty() || info.fingerprint == own;
+    };
+    reference_judged_ = matches(a);
+    suspect_judged_ = matches(b);
+    if (!reference_judged_ && !suspect_judged_)
+      return error("{} is not the model of the traces (fingerprint {}, the traces have {} of {})",
+                   model_->file().path(), own, a.fingerprint, a.file);
+    if (!reference_judged_ || !suspect_judged_)
+      out_.notes.push_back(
+          fmt::format("the {} ran another model file ({}) than {}: only the other side is judged",
+                      reference_judged_ ? "suspect" : "reference",
+                      reference_judged_ ? b.file : a.file, model_->file().path()));
     int64_t positions = std::max(reference_.positions(), suspect_.positions());
     positions = std::clamp<int64_t>(positions, 1, model_->config().context_length);
     LS_TRY(program_, model_->program(positions));
@@ -234,8 +244,10 @@ class Comparer {
       measure(result);
       if (const auto id = ids_.find(result.name); program_ && id != ids_.end()) {
         const std::vector<int64_t> positions = positions_to_judge(result);
-        if (result.in_reference) result.reference = judge(*reference_replay, id->second, positions);
-        if (result.in_suspect) result.suspect = judge(*suspect_replay, id->second, positions);
+        if (result.in_reference && reference_judged_)
+          result.reference = judge(*reference_replay, id->second, positions);
+        if (result.in_suspect && suspect_judged_)
+          result.suspect = judge(*suspect_replay, id->second, positions);
       }
       result.verdict = verdict_of(result);
       progress.advance(1);
@@ -439,7 +451,7 @@ class Comparer {
 
   bool within_declared_precision() const {
     return std::ranges::all_of(out_.checkpoints, [&](const CheckpointResult& c) {
-      return c.positions == 0 ||
+      return c.positions == 0 || c.verdict <= Verdict::kDrift ||
              (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= allowed_difference(c));
     });
   }
@@ -449,7 +461,7 @@ class Comparer {
     std::optional<When> first;
     for (size_t i = 0; i < out_.checkpoints.size(); ++i) {
       const CheckpointResult& c = out_.checkpoints[i];
-      if (c.positions == 0 ||
+      if (c.positions == 0 || c.verdict <= Verdict::kDrift ||
           (c.metrics.non_finite_differs == 0 && c.worst_relative_l2 <= allowed_difference(c)))
         continue;
       for (const int64_t position : positions_) {
@@ -485,6 +497,8 @@ class Comparer {
   const model::Model* model_;
   const CompareOptions& options_;
   int threads_;
+  bool reference_judged_ = true;  // ran the model that was given
+  bool suspect_judged_ = true;
   std::optional<op::Program> program_;
   std::map<std::string, op::ValueId> ids_;
   std::vector<int64_t> anywhere_;   // that either side has

@@ -2,40 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "base/check.h"
 #include "base/parallel.h"
 #include "op/rope.h"
+#include "parity/rounding.h"
+#include "parity/slope.h"
 #include "quant/decode.h"
 
 namespace lockstep::parity {
 namespace {
-
-double square(double x) {
-  return x * x;
-}
-
-// A number rounded once: the error is spread evenly over one unit to either side.
-double rounded_once(double value, double unit) {
-  return square(value * unit) / 3;
-}
-
-// A sum of n terms added one after another in any order: every partial sum is rounded. Over random
-// orders the k-th partial sum has the mean square k/n * squares + (k/n * sum)^2.
-double summed(double n, double sum, double squares, double unit) {
-  return square(unit) / 3 * n * (squares / 2 + square(sum) / 3);
-}
-
-// Each term had operands that were rounded to `unit` first (two of them).
-double operands_rounded(double squares, double unit) {
-  return 2 * square(unit) / 3 * squares;
-}
-
-// What is handed on is rounded to the type of activations, and to that of the trace.
-double handed_on(double value, const Arithmetic& a) {
-  return rounded_once(value, a.compute) + rounded_once(value, std::max(a.activations, a.stored));
-}
 
 struct Call {
   std::span<const Matrix* const> inputs;
@@ -52,9 +28,12 @@ struct Call {
     for (size_t i = 0; i < out.values.size(); ++i) variance.values[i] = f(i);
   }
 
-  // A table's rows are copied, perhaps through a smaller type.
-  void operator()(const op::Embed&) const {
-    each([&](size_t i) { return handed_on(out.values[i], a); });
+  // A table's rows are copied, perhaps through a smaller type; decoding rounds to single precision.
+  void operator()(const op::Embed& embed) const {
+    const double decoded = is_quantized(embed.table) ? kSingle : 0;
+    each([&](size_t i) {
+      return handed_on(out.values[i], a) + rounded_once(out.values[i], decoded);
+    });
   }
 
   void operator()(const op::Norm& norm) const {
@@ -72,12 +51,16 @@ struct Call {
         for (int64_t i = 0; i < norm.group; ++i) squares += square(x[i] - mean);
         double fourths = 0;
         for (int64_t i = 0; i < norm.group; ++i) fourths += square(square(x[i] - mean));
-        double plain_squares = squares + n * square(mean);
+        const double plain_squares = squares + n * square(mean);
         const double total = squares / n + norm.epsilon;
         const double factor = 1 / std::sqrt(total);
-        // The sum of squares is off by a relative error, its root by half of that.
+        // The sum of squares is off by a relative error, its root by half of that; then a division,
+        // a root and the constant's own rounding.
+        const double of_inputs = a.operands() > a.compute ? square(a.operands()) / 3 : 0;
         const double of_factor =
-            summed(n, squares, fourths, a.compute) / square(n * total) / 4 + 4 * square(a.compute);
+            (summed(n, squares, fourths, a.compute) + 4 * fourths * of_inputs) / square(n * total) /
+                4 +
+            4 * square(a.compute) + rounded_once(norm.epsilon / total, kSingle) / 4;
         // The mean is off by an absolute error, which all elements share; an engine that takes
         // E[x^2] - E[x]^2 for the variance loses what the two have in common.
         const double of_mean = layer ? summed(n, sum, plain_squares, a.compute) / square(n) +
@@ -91,7 +74,8 @@ struct Call {
           const double y = out.row(t)[first + i];
           variance.row(t)[first + i] =
               square(scaled) * (of_factor + of_cancellation) + square(factor * w) * of_mean +
-              square(factor * w) * rounded_once(std::fabs(x[i]) + std::fabs(mean), a.compute) * 2 +
+              square(factor * w) * (rounded_once(std::fabs(x[i]) + std::fabs(mean), a.compute) * 2 +
+                                    of_operand(x[i], a)) +
               rounded_once(scaled, std::max(a.activations, a.compute)) + handed_on(y, a);
         }
       }
@@ -100,31 +84,34 @@ struct Call {
   void operator()(const op::Linear& linear) const {
     const op::Weight& weight = linear.weight;
     const int64_t block = a.int8_activations ? int8_block(weight) : 0;
-    const Matrix steps = block > 0 ? int8_variances(block) : Matrix();
+    const Int8 int8 = block > 0 ? round_to_int8(block) : Int8();
     // Without 8-bit blocks, half-precision weights are multiplied with half-precision activations.
-    double operands = a.activations;
+    double operands = a.operands();
     if (a.int8_activations && weight.format->format() == quant::Format::kF16)
       operands = unit(DType::kF16);
     if (a.int8_activations && weight.format->format() == quant::Format::kBF16)
       operands = unit(DType::kBF16);
+    const bool coarse = operands > a.compute;
+    // Both operands, each product, and the decoding of the weight.
+    const double of_terms = (coarse ? 2 * square(operands) / 3 : 0) + square(a.compute) / 3 +
+                            (is_quantized(weight) ? square(kSingle) / 3 : 0);
     const auto n = static_cast<double>(weight.columns);
     const auto rows = [&](int64_t begin, int64_t end) {
       std::vector<float> w(static_cast<size_t>(weight.columns));
       for (int64_t r = begin; r < end; ++r) {
         quant::decode(weight.format->format(), weight.row(r), weight.columns, w.data());
+        double weight_squares = 0;
+        for (const float wi : w) weight_squares += square(static_cast<double>(wi));
         for (int64_t t = 0; t < out.rows; ++t) {
           const double* x = input(0).row(t);
           double squares = 0;
-          double of_blocks = 0;
-          for (int64_t i = 0; i < weight.columns; ++i) {
-            const double wi = static_cast<double>(w[static_cast<size_t>(i)]);
-            squares += square(wi * x[i]);
-            if (block > 0) of_blocks += square(wi) * steps.row(t)[i / block];
-          }
+          for (int64_t i = 0; i < weight.columns; ++i)
+            squares += square(static_cast<double>(w[static_cast<size_t>(i)]) * x[i]);
           const double y = out.row(t)[r];
-          variance.row(t)[r] = summed(n, y, squares, a.compute) +
-                               (operands > a.compute ? operands_rounded(squares, operands) : 0) +
-                               of_blocks + handed_on(y, a) + square(a.compute) * squares;
+          variance.row(t)[r] = summed(n, y, squares, a.compute) + of_terms * squares +
+                               (coarse ? weight_squares * square(tiny(operands)) / 3 : 0) +
+                               (block > 0 ? int8_variance(int8, block, w, x, t) : 0) +
+                               handed_on(y, a);
         }
       }
     };
@@ -132,23 +119,56 @@ struct Call {
     parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads);
   }
 
-  // Rounding to whole numbers from -127 to 127 times a scale: [rows, blocks].
-  Matrix int8_variances(int64_t block) const {
+  // Activations rounded to whole numbers from -127 to 127 times a scale for each block.
+  struct Int8 {
+    Matrix steps;   // [rows, blocks]
+    Matrix errors;  // [rows, columns] rounded - exact
+  };
+
+  Int8 round_to_int8(int64_t block) const {
     const Matrix& x = input(0);
-    Matrix steps(x.rows, (x.columns + block - 1) / block);
+    Int8 int8{Matrix(x.rows, (x.columns + block - 1) / block), Matrix(x.rows, x.columns)};
     for (int64_t t = 0; t < x.rows; ++t)
-      for (int64_t b = 0; b < steps.columns; ++b) {
+      for (int64_t b = 0; b < int8.steps.columns; ++b) {
+        const int64_t end = std::min(x.columns, (b + 1) * block);
         double largest = 0;
-        for (int64_t i = b * block; i < std::min(x.columns, (b + 1) * block); ++i)
+        for (int64_t i = b * block; i < end; ++i)
           largest = std::max(largest, std::fabs(x.row(t)[i]));
-        // The scale itself is kept in half precision.
-        steps.row(t)[b] = square(largest / 127) / 12 + rounded_once(largest, unit(DType::kF16)) / 3;
+        const double step = int8.steps.row(t)[b] = largest / 127;
+        for (int64_t i = b * block; i < end && step > 0; ++i)
+          int8.errors.row(t)[i] = step * std::nearbyint(x.row(t)[i] / step) - x.row(t)[i];
       }
-    return steps;
+    return int8;
   }
 
+  // Rounding spread evenly over a step; what this rounding does, exactly (beside one huge number
+  // all others of a block may be lost, which is no chance); a scale kept in half precision, whose
+  // error the whole block shares.
+  static double int8_variance(const Int8& int8, int64_t block, const std::vector<float>& w,
+                              const double* x, int64_t t) {
+    double spread = 0;
+    double error = 0;
+    double of_scales = 0;
+    const auto columns = static_cast<int64_t>(w.size());
+    for (int64_t b = 0; b < int8.steps.columns; ++b) {
+      double squares = 0;
+      double sum = 0;
+      for (int64_t i = b * block; i < std::min(columns, (b + 1) * block); ++i) {
+        const double wi = static_cast<double>(w[static_cast<size_t>(i)]);
+        squares += square(wi);
+        sum += wi * x[i];
+        error += wi * int8.errors.row(t)[i];
+      }
+      spread += squares * square(int8.steps.row(t)[b]) / 12;
+      of_scales += rounded_once(sum, unit(DType::kF16));
+    }
+    return spread + square(error) + of_scales;
+  }
+
+  // A copy, at most stored in a smaller type.
   void operator()(const op::Slice&) const {
-    each([&](size_t) { return 0.0; });
+    const double stored = a.stored > a.activations ? a.stored : 0;
+    each([&](size_t i) { return rounded_once(out.values[i], stored); });
   }
 
   void operator()(const op::Rope& rope) const {
@@ -159,13 +179,18 @@ struct Call {
       const auto position = static_cast<double>(place.positions[static_cast<size_t>(t)]);
       for (int64_t head = 0; head < out.columns; head += rope.head_size)
         for (int64_t i = rope.dims; i < rope.head_size; ++i)
-          variance.row(t)[head + i] = rounded_once(out.row(t)[head + i], a.stored);
+          variance.row(t)[head + i] = handed_on(out.row(t)[head + i], a);
       for (int64_t pair = 0; pair < pairs; ++pair) {
-        // Frequencies are often made by repeated multiplication, so that errors add up by pair.
-        const double angle = position * frequencies[static_cast<size_t>(pair)];
-        const double of_angle = square(angle * a.compute * (2 + static_cast<double>(pair) / 2)) +
+        // Frequencies come from a power, whose exponent is off, or from repeated multiplication,
+        // so that errors add up by pair. Single precision is the least that angles need: an engine
+        // that computes them in less has a defect, whatever it declares.
+        const double frequency = frequencies[static_cast<size_t>(pair)];
+        const double relative =
+            2 + square(static_cast<double>(pair)) / 3 + square(std::log(frequency));
+        const double of_angle = square(position * frequency * kSingle) * relative +
                                 square(a.compute) +
-                                (a.activations > a.compute ? square(a.activations) / 3 : 0);
+                                (a.activations > a.compute ? square(a.activations) / 3 : 0) +
+                                (a.operands() > a.compute ? square(a.operands()) / 3 : 0);
         for (int64_t head = 0; head < out.columns; head += rope.head_size) {
           const int64_t i = head + (adjacent ? 2 * pair : pair);
           const int64_t j = head + (adjacent ? 2 * pair + 1 : pair + pairs);
@@ -183,30 +208,36 @@ struct Call {
   }
 
   void operator()(const op::Activate& activate) const {
+    // Functions are approximated, with constants, in single precision at best.
+    const double function = std::max(a.compute, kSingle);
     each([&](size_t i) {
       const double x = input(0).values[i];
       const double factor = inputs.size() > 1 ? input(1).values[i] : 1;
       const double y = out.values[i];
       // f(x) before the gate: a few roundings of itself; GELU's 1 + tanh(...) loses what cancels.
-      double of_function = 9 * rounded_once(y, a.compute);
+      double of_function = 9 * rounded_once(y, function);
       if (activate.kind != op::Activate::Kind::kSilu)
-        of_function += 4 * rounded_once(x * factor, a.compute);
+        of_function += 4 * rounded_once(x * factor, function);
       else
-        of_function += rounded_once(y * x, a.compute);  // of the exponent's argument
-      if (inputs.size() > 1) of_function += rounded_once(y, std::max(a.activations, a.compute));
-      return of_function + handed_on(y, a);
+        of_function += rounded_once(y * x, function);  // of the exponent's argument
+      if (inputs.size() > 1)
+        of_function += rounded_once(y, std::max(a.activations, a.compute)) + of_operand(y, a);
+      return of_function + of_operand(slope(activate.kind, x) * x * factor, a) + handed_on(y, a);
     });
   }
 
   void operator()(const op::Add&) const {
-    each([&](size_t i) { return handed_on(out.values[i], a); });
+    each([&](size_t i) {
+      return handed_on(out.values[i], a) + of_operand(input(0).values[i], a) +
+             of_operand(input(1).values[i], a);
+    });
   }
 
   void operator()(const op::Scale& scale) const {
-    // The factor itself is kept in the engine's precision.
     each([&](size_t i) {
-      return handed_on(out.values[i], a) +
-             (scale.factor != 1 ? rounded_once(out.values[i], a.compute) : 0);
+      const double y = out.values[i];
+      return handed_on(y, a) + of_operand(y, a) +
+             (scale.factor != 1 ? rounded_once(y, std::max(a.compute, kSingle)) : 0);
     });
   }
 };
@@ -221,75 +252,27 @@ Matrix rounding_variance(const op::What& what, std::span<const Matrix* const> in
   return variance;
 }
 
-void score_variance(const op::Attention& attention, const double* q_head, const Matrix& k,
-                    int64_t kv_head, std::span<const double> scores, const Arithmetic& a,
-                    std::span<double> variance) {
-  const auto n = static_cast<double>(attention.head_size);
-  const double operands = std::max(a.kv, a.activations);
-  for (size_t p = 0; p < scores.size(); ++p) {
-    if (!std::isfinite(scores[p])) {
-      variance[p] = 0;
-      continue;
-    }
-    const double* key = k.row(static_cast<int64_t>(p)) + kv_head * attention.head_size;
-    double squares = 0;
-    double sum = 0;
-    for (int64_t i = 0; i < attention.head_size; ++i) {
-      const double term = q_head[i] * key[i] * attention.scale;
-      squares += square(term);
-      sum += term;
-    }
-    variance[p] = summed(n, sum, squares, a.compute) + 2 * square(a.compute) * squares +
-                  (operands > a.compute ? operands_rounded(squares, operands) : 0) +
-                  3 * rounded_once(sum, a.compute) + handed_on(scores[p], a);
+double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int64_t index,
+                        const Arithmetic& a) {
+  const op::Weight& weight = linear.weight;
+  std::vector<float> w(static_cast<size_t>(weight.columns));
+  quant::decode(weight.format->format(), weight.row(index), weight.columns, w.data());
+  const int64_t block = a.int8_activations ? int8_block(weight) : 0;
+  double absolute = 0;
+  double of_blocks = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double wi = std::fabs(static_cast<double>(w[i]));
+    absolute += wi * std::fabs(x[i]);
+    if (block == 0) continue;
+    const auto b = static_cast<size_t>(block);
+    double largest = 0;
+    for (size_t j = i / b * b; j < std::min(w.size(), (i / b + 1) * b); ++j)
+      largest = std::max(largest, std::fabs(x[j]));
+    of_blocks += wi * largest / 127;
   }
-}
-
-void softmax_variance(std::span<const double> scores, std::span<const double> probs,
-                      std::span<const double> score_variance, const Arithmetic& a,
-                      std::span<double> variance) {
-  const double largest = *std::ranges::max_element(scores);
-  double shared = 0;  // of the sum, relative
-  double squares = 0;
-  double seen = 0;
-  for (size_t p = 0; p < scores.size(); ++p) {
-    if (probs[p] == 0) continue;
-    shared += square(probs[p]) * score_variance[p];
-    squares += square(probs[p]);
-    ++seen;
-  }
-  shared += summed(seen, 1, squares, a.compute);
-  for (size_t p = 0; p < scores.size(); ++p) {
-    if (probs[p] == 0) {
-      variance[p] = 0;
-      continue;
-    }
-    const double of_exponent = square(a.compute) * (4 + square(scores[p] - largest));
-    variance[p] =
-        square(probs[p]) * (score_variance[p] + shared + of_exponent) + handed_on(probs[p], a);
-  }
-}
-
-void mix_variance(const op::Attention& attention, std::span<const double> probs,
-                  std::span<const double> prob_variance, const Matrix& v, int64_t kv_head,
-                  const double* mix, const Arithmetic& a, double* variance) {
-  const double operands = std::max(a.kv, a.activations);
-  for (int64_t d = 0; d < attention.value_size; ++d) {
-    double squares = 0;
-    double of_probs = 0;
-    double seen = 0;
-    for (size_t p = 0; p < probs.size(); ++p) {
-      if (probs[p] == 0) continue;
-      const double value = v.row(static_cast<int64_t>(p))[kv_head * attention.value_size + d];
-      squares += square(probs[p] * value);
-      // What all probabilities have in common (their sum is off) moves the mix as a whole.
-      of_probs += prob_variance[p] * square(value - mix[d]) + prob_variance[p] * square(mix[d]);
-      ++seen;
-    }
-    variance[d] =
-        of_probs + summed(seen, mix[d], squares, a.compute) + square(a.compute) * squares +
-        (operands > a.compute ? operands_rounded(squares, operands) : 0) + handed_on(mix[d], a);
-  }
+  const double n = static_cast<double>(weight.columns) + 1;
+  const double operands = a.operands() > a.compute ? 2 * a.operands() : 0;
+  return (n * a.compute + operands + a.stored + kSingle) * absolute + of_blocks;
 }
 
 }  // namespace lockstep::parity

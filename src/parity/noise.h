@@ -19,7 +19,13 @@ Matrix rounding_variance(const op::What& what, std::span<const Matrix* const> in
                          const Matrix& out, const Place& place, const Arithmetic& arithmetic,
                          int threads);
 
-// The same for one head of one row of attention's parts.
+// Variance that elements of `out` have from errors of the inputs with the given variances (an
+// empty matrix: none), as far as each input element acts by itself. Not for Attention.
+Matrix carried_variance(const op::What& what, std::span<const Matrix* const> inputs,
+                        std::span<const Matrix* const> variances, const Matrix& out,
+                        const Place& place, int threads);
+
+// The same as rounding_variance for one head of one row of attention's parts.
 void score_variance(const op::Attention& attention, const double* q_head, const Matrix& k,
                     int64_t kv_head, std::span<const double> scores, const Arithmetic& arithmetic,
                     std::span<double> variance);
@@ -29,5 +35,10 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
 void mix_variance(const op::Attention& attention, std::span<const double> probs,
                   std::span<const double> prob_variance, const Matrix& v, int64_t kv_head,
                   const double* mix, const Arithmetic& arithmetic, double* variance);
+
+// The error that element `index` of a projection can never exceed, in any order of summation:
+// n * unit * sum |w x| and the like. Empty of meaning at real sizes, reported for completeness.
+double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int64_t index,
+                        const Arithmetic& arithmetic);
 
 }  // namespace lockstep::parity

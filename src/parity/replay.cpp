@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
-#include "base/parallel.h"
 #include "base/random.h"
+#include "parity/rounding.h"
 
 namespace lockstep::parity {
 namespace {
@@ -15,11 +14,14 @@ namespace reference = exec::reference;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Engines mask with minus infinity or with a number that leaves nothing after the softmax.
-constexpr double kMasked = -3e4;
+// Examples of a value that was not recorded. Their spread is taken over whole rows.
+constexpr int kSamples = 2;
+// Numbers of a value that are judged at a time, and that are kept for reuse.
+constexpr int64_t kAtATime = 1 << 22;
+constexpr int64_t kKept = 1 << 26;
 
-bool is_scores(const op::Program& program, op::ValueId id) {
-  return program.value(id).shape == op::Value::Shape::kScores;
+bool is_scores(const op::Value& value) {
+  return value.shape == op::Value::Shape::kScores;
 }
 
 DType stored_dtype(const trace::Trace& trace) {
@@ -27,65 +29,34 @@ DType stored_dtype(const trace::Trace& trace) {
   return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
 }
 
-std::vector<const Matrix*> pointers(const std::vector<Matrix>& matrices) {
-  std::vector<const Matrix*> out;
-  for (const Matrix& matrix : matrices) out.push_back(&matrix);
+std::vector<bool> find_tainted(const Matrix& matrix) {
+  std::vector<bool> out(static_cast<size_t>(matrix.rows));
+  for (int64_t r = 0; r < matrix.rows; ++r)
+    out[static_cast<size_t>(r)] = !std::all_of(matrix.row(r), matrix.row(r) + matrix.columns,
+                                               [](double x) { return std::isfinite(x); });
   return out;
 }
 
-OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
-                     std::span<const double> variance, int64_t position) {
-  OwnError out;
-  out.position = position;
-  double errors = 0;
-  double expected = 0;
-  int64_t count = 0;
-  for (size_t i = 0; i < recorded.size(); ++i) {
-    const double actual = recorded[i];
-    const double truth = replayed[i];
-    if (std::isnan(truth) && std::isnan(actual)) continue;
-    if (truth == actual && std::isinf(truth)) continue;
-    if (truth == -kInfinity && actual <= kMasked) continue;
-    if (!std::isfinite(truth) || !std::isfinite(actual)) {
-      if (!out.non_finite) {
-        out.worst_index = static_cast<int64_t>(i);
-        out.recorded = actual;
-        out.replayed = truth;
-      }
-      out.non_finite = true;
-      continue;
-    }
-    errors += (actual - truth) * (actual - truth);
-    expected += variance[i];
-    ++count;
+// All rows of one matrix to the given rows of another.
+void copy_rows(const Matrix& in, const std::vector<int64_t>& to, Matrix& out) {
+  for (size_t r = 0; r < to.size(); ++r)
+    std::copy_n(in.row(static_cast<int64_t>(r)), in.columns, out.row(to[r]));
+}
+
+// Of the differences in one row, over those that are finite.
+double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
+  double squares = 0;
+  int64_t finite = 0;
+  for (int64_t i = 0; i < a.columns; ++i) {
+    const double difference = a.row(row)[i] - b.row(row)[i];
+    if (!std::isfinite(difference)) continue;
+    squares += square(difference);
+    ++finite;
   }
-  if (count == 0) return out;
-  out.error = std::sqrt(errors / static_cast<double>(count));
-  out.expected = std::sqrt(expected / static_cast<double>(count));
-  if (out.non_finite) return out;
-  // An element's own expectation may be tiny by chance; a tenth of the row's is always granted.
-  for (size_t i = 0; i < recorded.size(); ++i) {
-    const double error = std::fabs(recorded[i] - replayed[i]);
-    if (!(error > 0) || !std::isfinite(error)) continue;
-    const double own = std::sqrt(variance[i] + 0.01 * out.expected * out.expected);
-    const double ratio = own > 0 ? error / own : kInfinity;
-    if (ratio > out.worst_ratio) {
-      out.worst_ratio = ratio;
-      out.worst_index = static_cast<int64_t>(i);
-      out.recorded = recorded[i];
-      out.replayed = replayed[i];
-    }
-  }
-  return out;
+  return finite > 0 ? squares / static_cast<double>(finite) : 0;
 }
 
 }  // namespace
-
-double OwnError::ratio() const {
-  if (error == 0) return 0;
-  const double row = expected > 0 ? error / (kRowLimit * expected) : kInfinity;
-  return std::max(row, worst_ratio / kElementLimit);
-}
 
 Replay::Replay(const op::Program& program, const trace::Trace& trace,
                std::span<const int32_t> tokens, int threads)
@@ -99,70 +70,142 @@ Replay::Replay(const op::Program& program, const trace::Trace& trace,
     for (const op::ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
 }
 
-bool Replay::recorded(op::ValueId id, Positions positions) const {
-  const std::string& name = program_.value(id).name;
-  return trace_.has(name) &&
-         std::ranges::all_of(positions, [&](int64_t p) { return trace_.row(name, p).has_value(); });
-}
-
-// Rows of a recorded value. Attention scores become [positions, heads * width], the widest width.
-std::optional<Matrix> Replay::read(op::ValueId id, Positions positions) const {
+// A row that has all its numbers.
+std::optional<trace::Trace::Row> Replay::usable_row(op::ValueId id, int64_t position) const {
   const op::Value& value = program_.value(id);
-  std::vector<trace::Trace::Row> rows;
-  int64_t width = is_scores(program_, id) ? 0 : value.width;
+  const auto row = trace_.row(value.name, position);
+  if (!row) return std::nullopt;
+  const bool whole = is_scores(value) ? row->lines == value.width && row->width > position
+                                      : row->lines == 1 && row->width >= value.width;
+  return whole ? row : std::nullopt;
+}
+
+bool Replay::recorded(op::ValueId id, Positions positions) const {
+  return std::ranges::all_of(positions, [&](int64_t p) { return usable_row(id, p).has_value(); });
+}
+
+// The positions that exist when this one is computed.
+int64_t Replay::step_end(int64_t position) const {
+  for (const trace::StepInfo& step : trace_.manifest().steps)
+    if (position < step.first_position + step.tokens) return step.first_position + step.tokens;
+  return position + 1;
+}
+
+// Columns of attention's scores at these positions; what an engine recorded beyond is padding.
+int64_t Replay::score_width(const op::Op& attention, Positions positions) const {
+  int64_t width = 0;
   for (const int64_t position : positions) {
-    const auto row = trace_.row(value.name, position);
-    if (!row) return std::nullopt;
-    if (is_scores(program_, id)) {
-      if (row->lines != value.width || row->width <= position) return std::nullopt;
-      width = std::max(width, row->width);
-    } else if (row->width < value.width) {
-      // A vocabulary without its padding is judged as far as it goes.
-      if (id != program_.logits()) return std::nullopt;
-      width = std::min(width, row->width);
-    }
-    rows.push_back(*row);
+    width = std::max(width, position + 1);
+    for (const size_t output : {1, 2})
+      if (const auto row = usable_row(attention.outputs[output], position))
+        width = std::max(width, std::min(row->width, step_end(position)));
   }
-  const int64_t lines = is_scores(program_, id) ? value.width : 1;
-  Matrix out(static_cast<int64_t>(rows.size()), lines * width);
-  // Beyond what was recorded nothing is seen.
-  const double nothing = value.name.ends_with("attn_scores") ? -kInfinity : 0;
-  if (lines > 1) std::ranges::fill(out.values, nothing);
-  for (size_t r = 0; r < rows.size(); ++r)
+  return width;
+}
+
+// Rows of a recorded value; scores and probabilities as [positions, heads * score_width].
+Matrix Replay::read(op::ValueId id, Positions positions) const {
+  const op::Value& value = program_.value(id);
+  const bool scores = is_scores(value);
+  const int64_t lines = scores ? value.width : 1;
+  const int64_t width =
+      scores ? score_width(*producer_[static_cast<size_t>(id)], positions) : value.width;
+  Matrix out(static_cast<int64_t>(positions.size()), lines * width);
+  // What was not recorded is not seen.
+  if (scores && value.name.ends_with("attn_scores")) std::ranges::fill(out.values, -kInfinity);
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const auto row = *usable_row(id, positions[r]);
+    int64_t kept = std::min(width, row.width);
+    if (scores) kept = std::min(kept, step_end(positions[r]));
     for (int64_t line = 0; line < lines; ++line)
-      for (int64_t i = 0; i < std::min(width, rows[r].width); ++i)
-        out.row(static_cast<int64_t>(r))[line * width + i] = rows[r].at(line, i);
-  return out;
-}
-
-// A trace that keeps fewer digits than the engine hands on does not hold the op's true inputs.
-Replay::Estimate Replay::with_storage_error(Matrix rows) const {
-  Estimate out{std::move(rows), {}};
-  if (!stored_coarsely()) return out;
-  out.variance = Matrix(out.value.rows, out.value.columns);
-  for (size_t i = 0; i < out.value.values.size(); ++i) {
-    const double error = out.value.values[i] * arithmetic_.stored;
-    if (std::isfinite(error)) out.variance.values[i] = error * error / 3;
+      for (int64_t i = 0; i < kept; ++i)
+        out.row(static_cast<int64_t>(r))[line * width + i] = row.at(line, i);
   }
   return out;
 }
 
-std::optional<Replay::Estimate> Replay::obtain(op::ValueId id, Positions positions) {
-  if (recorded(id, positions)) {
-    auto rows = read(id, positions);
-    if (rows) return with_storage_error(std::move(*rows));
-  }
-  return derive(id, positions);
+// With the types that this op's result and inputs have in the trace.
+Arithmetic Replay::arithmetic_of_op(const op::Op& op, op::ValueId id) const {
+  const auto stored = [&](op::ValueId value) {
+    const auto* info = trace_.checkpoint(program_.value(value).name);
+    return info != nullptr ? unit(info->dtype) : 0;
+  };
+  Arithmetic out = arithmetic_;
+  out.stored = stored(id);
+  out.read = 0;
+  for (const op::ValueId input : op.inputs) out.read = std::max(out.read, stored(input));
+  for (const op::ValueId part : op.outputs) out.read = std::max(out.read, stored(part));
+  return out;
 }
 
-std::optional<Replay::Estimate> Replay::derive(op::ValueId id, Positions positions) {
+// Row by row: as recorded, or replayed from what was.
+Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
+  std::vector<int64_t> missing;
+  std::vector<int64_t> missing_rows;
+  for (size_t r = 0; r < positions.size(); ++r)
+    if (!usable_row(id, positions[r])) {
+      missing.push_back(positions[r]);
+      missing_rows.push_back(static_cast<int64_t>(r));
+    }
+  if (missing.size() == positions.size()) return derive(id, positions);
+  if (missing.empty()) {
+    auto out = std::make_shared<Estimate>();
+    out->value = read(id, positions);
+    out->tainted = find_tainted(out->value);
+    return out;
+  }
+  const Estimated derived = derive(id, missing);
+  if (derived == nullptr) return nullptr;
+  auto out = std::make_shared<Estimate>();
+  out->value = Matrix(static_cast<int64_t>(positions.size()), derived->value.columns);
+  for (size_t r = 0; r < positions.size(); ++r)
+    if (const auto row = usable_row(id, positions[r]))
+      for (int64_t i = 0; i < out->value.columns; ++i)
+        out->value.row(static_cast<int64_t>(r))[i] = row->at(0, i);
+  copy_rows(derived->value, missing_rows, out->value);
+  out->variance = Matrix(out->value.rows, out->value.columns);
+  copy_rows(derived->variance, missing_rows, out->variance);
+  for (const Matrix& sample : derived->samples) {
+    out->samples.push_back(out->value);
+    copy_rows(sample, missing_rows, out->samples.back());
+  }
+  out->tainted = find_tainted(out->value);
+  return out;
+}
+
+// A value that was not recorded, with examples of what rounding may have made of it. An example's
+// errors are the same whoever asks for them, so that they cancel where an engine's would.
+Replay::Estimated Replay::derive(op::ValueId id, Positions positions) {
+  const auto key = std::pair(id, std::vector(positions.begin(), positions.end()));
+  if (const auto found = derived_.find(key); found != derived_.end()) return found->second;
+  auto outcome = evaluate(id, positions);
+  if (!outcome) return derived_[key] = nullptr;
+  Estimate& out = outcome->estimate;
+  if (out.samples.empty()) out.samples.assign(kSamples, out.value);
+  for (size_t s = 0; s < out.samples.size(); ++s)
+    for (size_t r = 0; r < positions.size(); ++r) {
+      const auto row = static_cast<int64_t>(r);
+      Random random((static_cast<uint64_t>(id) << 40) ^ (static_cast<uint64_t>(positions[r]) << 8) ^
+                    s);
+      for (int64_t i = 0; i < out.value.columns; ++i)
+        out.samples[s].row(row)[i] += std::sqrt(outcome->own.row(row)[i]) * random.gaussian();
+    }
+  derived_numbers_ += static_cast<int64_t>(out.value.values.size()) * (2 + kSamples);
+  return derived_[key] = std::make_shared<const Estimate>(std::move(out));
+}
+
+std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positions) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
-  if (std::holds_alternative<op::Attention>(op.what)) return derive_attention(op, id, positions);
-  std::vector<Estimate> inputs;
+  if (std::holds_alternative<op::Attention>(op.what)) return evaluate_attention(op, id, positions);
+  std::vector<Estimated> inputs;
+  std::vector<const Matrix*> values;
+  std::vector<const Matrix*> variances;
   for (const op::ValueId input : op.inputs) {
-    auto estimate = obtain(input, positions);
-    if (!estimate) return std::nullopt;
-    inputs.push_back(std::move(*estimate));
+    Estimated estimate = obtain(input, positions);
+    if (estimate == nullptr) return std::nullopt;
+    values.push_back(&estimate->value);
+    variances.push_back(&estimate->variance);
+    inputs.push_back(std::move(estimate));
   }
   std::vector<int32_t> tokens;
   for (const int64_t position : positions) {
@@ -171,170 +214,113 @@ std::optional<Replay::Estimate> Replay::derive(op::ValueId id, Positions positio
   }
   const Place place{tokens, positions};
   const int64_t width = program_.value(id).width;
-  std::vector<const Matrix*> values;
-  for (const Estimate& input : inputs) values.push_back(&input.value);
-  Estimate out;
-  out.value = reference::evaluate(op.what, values, width, place, threads_);
-  out.variance = rounding_variance(op.what, values, out.value, place, arithmetic_, threads_);
-  propagate(
-      [&](std::span<const Matrix* const> in) {
-        return reference::evaluate(op.what, in, width, place, threads_);
-      },
-      inputs, out);
-  return out;
-}
-
-std::optional<Replay::Estimate> Replay::derive_attention(const op::Op& op, op::ValueId id,
-                                                         Positions positions) {
-  const auto& attention = std::get<op::Attention>(op.what);
-  const op::ValueId mix_id = op.outputs[0];
-  const op::ValueId scores_id = op.outputs[1];
-  const op::ValueId probs_id = op.outputs[2];
-  const int64_t last = *std::ranges::max_element(positions);
-  std::vector<int64_t> all(static_cast<size_t>(last + 1));
-  std::iota(all.begin(), all.end(), int64_t{0});
-  const auto count = static_cast<int64_t>(positions.size());
-
-  // The nearest recorded part decides where the replay starts.
-  const bool exact = !stored_coarsely();
-  const bool from_probs = exact && id == mix_id && recorded(probs_id, positions);
-  const bool from_scores =
-      exact && !from_probs && id != scores_id && recorded(scores_id, positions);
-  std::vector<Estimate> inputs(3);
-  for (size_t i = 0; i < 3; ++i) {
-    const bool needed = i == 2 ? id == mix_id : !from_probs && !from_scores;
-    if (!needed) continue;
-    auto estimate = obtain(op.inputs[i], i == 0 ? positions : Positions(all));
-    if (!estimate) return std::nullopt;
-    inputs[i] = std::move(*estimate);
-  }
-  std::optional<Matrix> start;
-  if (from_probs || from_scores) {
-    start = read(from_probs ? probs_id : scores_id, positions);
-    if (!start) return std::nullopt;
-  }
-  int64_t width = last + 1;
-  if (start) width = start->columns / attention.heads;
-  if (id != mix_id)
-    for (const int64_t position : positions)
-      if (const auto row = trace_.row(program_.value(id).name, position))
-        width = std::max(width, row->width);
-
-  const int64_t columns =
-      id == mix_id ? attention.heads * attention.value_size : attention.heads * width;
-  const auto run = [&](const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) {
-    Matrix out(count, columns);
-    const auto heads_and_rows = [&](int64_t begin, int64_t end) {
-      const auto n = static_cast<size_t>(width);
-      std::vector<double> scores(n), score_variances(n), probs(n), prob_variances(n);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t head = i / count;
-        const int64_t r = i % count;
-        const int64_t kv_head = head / (attention.heads / attention.kv_heads);
-        std::ranges::fill(score_variances, 0.0);
-        std::ranges::fill(prob_variances, 0.0);
-        std::ranges::fill(scores, -kInfinity);
-        if (from_scores) {
-          std::copy_n(start->row(r) + head * width, width, scores.begin());
-        } else if (!from_probs) {
-          const double* q_head = q.row(r) + head * attention.head_size;
-          const auto seen = std::span(scores).first(static_cast<size_t>(last + 1));
-          reference::score_row(attention, q_head, k, kv_head, positions[static_cast<size_t>(r)],
-                               seen);
-          if (variance != nullptr)
-            score_variance(attention, q_head, k, kv_head, seen, arithmetic_, score_variances);
-        }
-        if (id == scores_id) {
-          std::ranges::copy(scores, out.row(r) + head * width);
-          if (variance != nullptr)
-            std::ranges::copy(score_variances, variance->row(r) + head * width);
-          continue;
-        }
-        if (from_probs) {
-          std::copy_n(start->row(r) + head * width, width, probs.begin());
-        } else {
-          probs = scores;
-          reference::softmax(probs);
-          if (variance != nullptr)
-            softmax_variance(scores, probs, score_variances, arithmetic_, prob_variances);
-        }
-        if (id == probs_id) {
-          std::ranges::copy(probs, out.row(r) + head * width);
-          if (variance != nullptr)
-            std::ranges::copy(prob_variances, variance->row(r) + head * width);
-          continue;
-        }
-        // Entries beyond the last position can only be padding, which must have no weight.
-        const auto seen =
-            std::span<const double>(probs).first(std::min(n, static_cast<size_t>(last + 1)));
-        double* mix = out.row(r) + head * attention.value_size;
-        reference::mix_row(attention, seen, v, kv_head, mix);
-        if (variance != nullptr)
-          mix_variance(attention, seen, prob_variances, v, kv_head, mix, arithmetic_,
-                       variance->row(r) + head * attention.value_size);
-      }
-    };
-    parallel_for(attention.heads * count, 1, heads_and_rows, threads_);
-    return out;
+  const Evaluate run = [&](std::span<const Matrix* const> in) {
+    return reference::evaluate(op.what, in, width, place, threads_);
   };
-  Estimate out;
-  out.variance = Matrix(count, columns);
-  out.value = run(inputs[0].value, inputs[1].value, inputs[2].value, &out.variance);
-  propagate([&](std::span<const Matrix* const> in) { return run(*in[0], *in[1], *in[2], nullptr); },
-            inputs, out);
+  Outcome out;
+  Estimate& estimate = out.estimate;
+  estimate.value = run(values);
+  out.own =
+      rounding_variance(op.what, values, estimate.value, place, arithmetic_of_op(op, id), threads_);
+  estimate.variance = out.own;
+  estimate.tainted.resize(positions.size());
+  for (const Estimated& input : inputs)
+    for (size_t r = 0; r < positions.size(); ++r)
+      if (input->tainted[r]) estimate.tainted[r] = true;
+  if (std::ranges::any_of(variances, [](const Matrix* m) { return !m->values.empty(); })) {
+    const Matrix carried =
+        carried_variance(op.what, values, variances, estimate.value, place, threads_);
+    for (size_t i = 0; i < carried.values.size(); ++i)
+      estimate.variance.values[i] += carried.values[i];
+  }
+  sample(run, inputs, estimate);
   return out;
 }
 
-// Adds what uncertain inputs do to the output: evaluated again with inputs that are off by as much
-// as rounding makes them, as the mean square over each row.
-void Replay::propagate(const std::function<Matrix(std::span<const Matrix* const>)>& evaluate,
-                       const std::vector<Estimate>& inputs, Estimate& out) {
-  if (std::ranges::all_of(inputs, [](const Estimate& e) { return e.variance.values.empty(); }))
-    return;
-  constexpr int kSamples = 2;
-  Random random(1);
-  for (int sample = 0; sample < kSamples; ++sample) {
-    std::vector<Matrix> moved;
-    for (const Estimate& input : inputs) {
-      Matrix& matrix = moved.emplace_back(input.value);
-      for (size_t i = 0; i < input.variance.values.size(); ++i)
-        matrix.values[i] += std::sqrt(input.variance.values[i]) * random.gaussian();
-    }
-    const Matrix other = evaluate(pointers(moved));
-    for (int64_t r = 0; r < out.value.rows; ++r) {
-      double squares = 0;
-      int64_t finite = 0;
-      for (int64_t i = 0; i < out.value.columns; ++i) {
-        const double difference = other.row(r)[i] - out.value.row(r)[i];
-        if (!std::isfinite(difference)) continue;
-        squares += difference * difference;
-        ++finite;
-      }
-      if (finite == 0) continue;
-      const double share = squares / static_cast<double>(finite) / kSamples;
-      for (int64_t i = 0; i < out.value.columns; ++i) out.variance.row(r)[i] += share;
-    }
+// Evaluates again from the examples of the inputs, where there are any.
+void Replay::sample(const Evaluate& evaluate, std::span<const Estimated> inputs,
+                    Estimate& out) const {
+  const auto has_samples = [](const Estimated& e) { return e != nullptr && !e->samples.empty(); };
+  if (std::ranges::none_of(inputs, has_samples)) return;
+  const Matrix none;
+  for (size_t s = 0; s < kSamples; ++s) {
+    std::vector<const Matrix*> moved;
+    for (const Estimated& input : inputs)
+      moved.push_back(input == nullptr     ? &none
+                      : has_samples(input) ? &input->samples[s]
+                                           : &input->value);
+    out.samples.push_back(evaluate(moved));
   }
 }
 
 std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
                                                    std::span<const int64_t> positions) {
+  if (derived_numbers_ > kKept) {
+    derived_.clear();
+    derived_numbers_ = 0;
+  }
   std::vector<int64_t> there;
   for (const int64_t position : positions)
     if (trace_.row(program_.value(id).name, position)) there.push_back(position);
   if (there.empty()) return std::nullopt;
-  const auto actual = read(id, there);
-  auto replayed = derive(id, there);
-  if (!actual || !replayed) return std::nullopt;
-  // Scores and probabilities that see different numbers of positions are not of one computation.
-  if (is_scores(program_, id) && actual->columns != replayed->value.columns) return std::nullopt;
-  LS_CHECK(actual->columns <= replayed->value.columns);
+  int64_t columns = program_.value(id).width;
+  if (is_scores(program_.value(id))) columns *= there.back() + 1;
+  const auto rows = static_cast<size_t>(std::max<int64_t>(1, kAtATime / columns));
   std::vector<OwnError> out;
-  const auto columns = static_cast<size_t>(actual->columns);
-  for (size_t r = 0; r < there.size(); ++r) {
-    const auto row = static_cast<int64_t>(r);
-    out.push_back(compare_row({actual->row(row), columns}, {replayed->value.row(row), columns},
-                              {replayed->variance.row(row), columns}, there[r]));
+  for (size_t first = 0; first < there.size(); first += rows) {
+    const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
+    const auto judged = judge_some(id, some);
+    if (!judged) return std::nullopt;
+    out.insert(out.end(), judged->begin(), judged->end());
+  }
+  return out;
+}
+
+std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions) {
+  const op::Value& value = program_.value(id);
+  const bool scores = is_scores(value);
+  Matrix actual;
+  if (recorded(id, positions)) {
+    actual = read(id, positions);
+  } else {
+    // A vocabulary without its padding is judged as far as it goes.
+    const int64_t width = trace_.row(value.name, positions[0])->width;
+    if (scores || width > value.width) return std::nullopt;
+    actual = Matrix(static_cast<int64_t>(positions.size()), width);
+    for (int64_t r = 0; r < actual.rows; ++r) {
+      const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
+      if (row.lines != 1 || row.width < width) return std::nullopt;
+      for (int64_t i = 0; i < width; ++i) actual.row(r)[i] = row.at(0, i);
+    }
+  }
+  auto replayed = evaluate(id, positions);
+  if (!replayed) return std::nullopt;
+  Estimate& estimate = replayed->estimate;
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  const auto columns = static_cast<size_t>(actual.columns);
+  LS_CHECK(actual.columns <= estimate.value.columns);
+  std::vector<OwnError> out;
+  for (int64_t r = 0; r < actual.rows; ++r) {
+    const auto place = static_cast<size_t>(r);
+    double spread = 0;
+    for (const Matrix& sample : estimate.samples)
+      spread += mean_square_difference(sample, estimate.value, r) / kSamples;
+    const std::span<double> variance(estimate.variance.row(r), columns);
+    for (double& v : variance) v += spread;
+    OwnError own =
+        compare_row({actual.row(r), columns}, {estimate.value.row(r), columns}, variance, scores);
+    own.position = positions[place];
+    // A NaN that an input had is not this op's.
+    if (own.non_finite && estimate.tainted[place]) {
+      own.non_finite = false;
+      own.worst_ratio = 0;
+    }
+    const auto* linear = std::get_if<op::Linear>(&op.what);
+    if (linear != nullptr && recorded(op.inputs[0], positions.subspan(place, 1)))
+      own.guaranteed =
+          guaranteed_bound(*linear, read(op.inputs[0], positions.subspan(place, 1)).values,
+                           own.worst_index, arithmetic_of_op(op, id));
+    out.push_back(own);
   }
   return out;
 }

@@ -5,37 +5,20 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "op/program.h"
 #include "parity/arithmetic.h"
 #include "parity/noise.h"
+#include "parity/own_error.h"
 #include "trace/trace.h"
 
 namespace lockstep::parity {
-
-// A row's own error is a defect where its root mean square is this many times what rounding is
-// expected to give in the worst honest order of summation, or a single element's this many times
-// its own share (docs/numerics.md).
-inline constexpr double kRowLimit = 4;
-inline constexpr double kElementLimit = 16;
-
-// One checkpoint at one position.
-struct OwnError {
-  int64_t position = 0;
-  double error = 0;         // root mean square of recorded - replayed
-  double expected = 0;      // root mean square of the rounding error of an honest engine
-  int64_t worst_index = 0;  // of the element with the largest error over its own expectation
-  double worst_ratio = 0;
-  double recorded = 0;      // that element, as recorded
-  double replayed = 0;      // and as it should have been
-  bool non_finite = false;  // a NaN or infinity that the inputs do not explain
-
-  double ratio() const;  // error over bound: more than 1 is a defect
-  bool defect() const { return non_finite || ratio() > 1; }
-};
 
 class Replay {
  public:
@@ -45,29 +28,41 @@ class Replay {
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.
-  // Nothing where the trace lacks positions that are needed.
+  // Nothing where that cannot be done.
   std::optional<std::vector<OwnError>> judge(op::ValueId id, std::span<const int64_t> positions);
 
-  const Arithmetic& arithmetic() const { return arithmetic_; }
-
  private:
-  // A value at some positions and the variance of its rounding error (zero where recorded with all
-  // digits).
+  // A value at some positions, one row each. Where it was not recorded, what rounding may have
+  // done to it: by element, as far as errors act by themselves, and a few examples of the whole.
   struct Estimate {
     Matrix value;
-    Matrix variance;  // empty: zero
+    Matrix variance;              // empty: recorded
+    std::vector<Matrix> samples;  // empty: recorded
+    std::vector<bool> tainted;    // by row: made from a NaN or an infinity
   };
+  using Estimated = std::shared_ptr<const Estimate>;  // null: cannot be had
   using Positions = std::span<const int64_t>;
+  using Evaluate = std::function<Matrix(std::span<const Matrix* const>)>;
 
+  // What a replayed value is off by, from its own op and from its inputs.
+  struct Outcome {
+    Estimate estimate;  // its variance: from own rounding and, by element, from the inputs
+    Matrix own;         // variance of this op's rounding alone
+  };
+
+  std::optional<trace::Trace::Row> usable_row(op::ValueId id, int64_t position) const;
   bool recorded(op::ValueId id, Positions positions) const;
-  std::optional<Matrix> read(op::ValueId id, Positions positions) const;
-  bool stored_coarsely() const { return arithmetic_.stored > arithmetic_.activations; }
-  Estimate with_storage_error(Matrix rows) const;
-  std::optional<Estimate> obtain(op::ValueId id, Positions positions);
-  std::optional<Estimate> derive(op::ValueId id, Positions positions);
-  std::optional<Estimate> derive_attention(const op::Op& op, op::ValueId id, Positions positions);
-  void propagate(const std::function<Matrix(std::span<const Matrix* const>)>& evaluate,
-                 const std::vector<Estimate>& inputs, Estimate& out);
+  int64_t step_end(int64_t position) const;
+  int64_t score_width(const op::Op& attention, Positions positions) const;
+  Matrix read(op::ValueId id, Positions positions) const;
+  Arithmetic arithmetic_of_op(const op::Op& op, op::ValueId id) const;
+
+  Estimated obtain(op::ValueId id, Positions positions);
+  Estimated derive(op::ValueId id, Positions positions);
+  std::optional<Outcome> evaluate(op::ValueId id, Positions positions);
+  std::optional<Outcome> evaluate_attention(const op::Op& op, op::ValueId id, Positions positions);
+  std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions);
+  void sample(const Evaluate& evaluate, std::span<const Estimated> inputs, Estimate& out) const;
 
   const op::Program& program_;
   const trace::Trace& trace_;
@@ -75,6 +70,8 @@ class Replay {
   std::vector<const op::Op*> producer_;  // by value
   Arithmetic arithmetic_;
   int threads_;
+  std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
+  int64_t derived_numbers_ = 0;
 };
 
 }  // namespace lockstep::parity

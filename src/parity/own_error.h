@@ -1,0 +1,36 @@
+// How far one recorded row is from what it should have been.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep::parity {
+
+// A row's own error is a defect where its root mean square is this many times what rounding is
+// expected to give in the worst honest order of summation, or a single element's this many times
+// its own share (docs/numerics.md).
+inline constexpr double kRowLimit = 4;
+inline constexpr double kElementLimit = 16;
+
+// One checkpoint at one position.
+struct OwnError {
+  int64_t position = 0;
+  double error = 0;         // root mean square of recorded - replayed
+  double expected = 0;      // root mean square of the rounding error of an honest engine
+  int64_t worst_index = 0;  // of the element with the largest error over its own expectation
+  double worst_ratio = 0;   // infinite where a score is masked and should not be, or the reverse
+  double recorded = 0;      // that element, as recorded
+  double replayed = 0;      // and as it should have been
+  double guaranteed = 0;    // the bound that no rounding can exceed, of that element; 0: not known
+  bool non_finite = false;  // a NaN or infinity that the inputs do not explain
+
+  double ratio() const;  // error over bound: more than 1 is a defect
+  bool defect() const { return non_finite || ratio() > 1; }
+};
+
+// `variance`: of the honest rounding error of each element. In `scores` minus infinity means
+// masked, and engines may mask with a large negative number instead.
+OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
+                     std::span<const double> variance, bool scores);
+
+}  // namespace lockstep::parity

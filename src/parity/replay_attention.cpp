@@ -1,0 +1,152 @@
+// Attention is replayed from the nearest part that was recorded: probabilities, scores, or q and k.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/parallel.h"
+#include "parity/replay.h"
+
+namespace lockstep::parity {
+namespace {
+
+namespace reference = exec::reference;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+enum class Part { kMix, kScores, kProbs };
+
+struct AttentionReplay {
+  const op::Attention& attention;
+  Part part;                       // wanted
+  const Matrix* probs = nullptr;   // [rows, heads * width] where recorded and of use
+  const Matrix* scores = nullptr;  // the same
+  std::span<const int64_t> positions;
+  int64_t width;  // of scores
+  int64_t last;   // position: k and v have one row more
+  const Arithmetic& arithmetic;
+  int threads;
+
+  int64_t columns() const {
+    return attention.heads * (part == Part::kMix ? attention.value_size : width);
+  }
+
+  // `variance` may be null.
+  Matrix run(const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) const {
+    const auto count = static_cast<int64_t>(positions.size());
+    Matrix out(count, columns());
+    const auto heads_and_rows = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) one(i / count, i % count, q, k, v, out, variance);
+    };
+    parallel_for(attention.heads * count, 4, heads_and_rows, threads);
+    return out;
+  }
+
+ private:
+  void one(int64_t head, int64_t r, const Matrix& q, const Matrix& k, const Matrix& v, Matrix& out,
+           Matrix* variance) const {
+    const auto n = static_cast<size_t>(width);
+    const int64_t kv_head = head / (attention.heads / attention.kv_heads);
+    std::vector<double> row(n, -kInfinity);
+    std::vector<double> score_variances(n);
+    const auto finish = [&](const std::vector<double>& values, const std::vector<double>& spread) {
+      std::ranges::copy(values, out.row(r) + head * width);
+      if (variance != nullptr) std::ranges::copy(spread, variance->row(r) + head * width);
+    };
+    if (scores != nullptr) {
+      std::copy_n(scores->row(r) + head * width, width, row.begin());
+    } else if (probs == nullptr) {
+      const double* q_head = q.row(r) + head * attention.head_size;
+      const auto seen = std::span(row).first(static_cast<size_t>(last + 1));
+      reference::score_row(attention, q_head, k, kv_head, positions[static_cast<size_t>(r)], seen);
+      if (variance != nullptr)
+        score_variance(attention, q_head, k, kv_head, seen, arithmetic, score_variances);
+    }
+    if (part == Part::kScores) return finish(row, score_variances);
+    std::vector<double> prob_variances(n);
+    if (probs != nullptr) {
+      std::copy_n(probs->row(r) + head * width, width, row.begin());
+    } else {
+      const std::vector<double> raw = row;
+      reference::softmax(row);
+      if (variance != nullptr)
+        softmax_variance(raw, row, score_variances, arithmetic, prob_variances);
+    }
+    if (part == Part::kProbs) return finish(row, prob_variances);
+    const auto seen = std::span<const double>(row).first(static_cast<size_t>(last + 1));
+    double* mix = out.row(r) + head * attention.value_size;
+    reference::mix_row(attention, seen, v, kv_head, mix);
+    if (variance != nullptr)
+      mix_variance(attention, seen, prob_variances, v, kv_head, mix, arithmetic,
+                   variance->row(r) + head * attention.value_size);
+  }
+};
+
+}  // namespace
+
+std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::ValueId id,
+                                                          Positions positions) {
+  const Part part = id == op.outputs[0]   ? Part::kMix
+                    : id == op.outputs[1] ? Part::kScores
+                                          : Part::kProbs;
+  const bool from_probs = part == Part::kMix && recorded(op.outputs[2], positions);
+  const bool from_scores =
+      !from_probs && part != Part::kScores && recorded(op.outputs[1], positions);
+  const int64_t width = score_width(op, positions);
+  // The engine's own step may reach beyond the positions that were asked for; what it saw there
+  // counts where it recorded that it did.
+  const int64_t last = from_probs || from_scores ? width - 1 : *std::ranges::max_element(positions);
+  std::vector<int64_t> all(static_cast<size_t>(last + 1));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  Matrix start;
+  if (from_probs || from_scores) start = read(op.outputs[from_probs ? 2 : 1], positions);
+
+  std::vector<Estimated> inputs(3);
+  for (size_t i = 0; i < 3; ++i) {
+    const bool needed = i == 2 ? part == Part::kMix : !from_probs && !from_scores;
+    if (!needed) continue;
+    inputs[i] = obtain(op.inputs[i], i == 0 ? positions : Positions(all));
+    if (inputs[i] == nullptr) return std::nullopt;
+  }
+  const Arithmetic arithmetic = arithmetic_of_op(op, id);
+  const AttentionReplay replay{.attention = std::get<op::Attention>(op.what),
+                               .part = part,
+                               .probs = from_probs ? &start : nullptr,
+                               .scores = from_scores ? &start : nullptr,
+                               .positions = positions,
+                               .width = width,
+                               .last = last,
+                               .arithmetic = arithmetic,
+                               .threads = threads_};
+  const Matrix none;
+  const auto value_of = [&](const Estimated& e) -> const Matrix& {
+    return e != nullptr ? e->value : none;
+  };
+  Outcome out;
+  Estimate& estimate = out.estimate;
+  const auto count = static_cast<int64_t>(positions.size());
+  out.own = Matrix(count, replay.columns());
+  estimate.value =
+      replay.run(value_of(inputs[0]), value_of(inputs[1]), value_of(inputs[2]), &out.own);
+  estimate.variance = out.own;
+  // Engines multiply what is out of sight by 0, which does not remove a NaN: any row may have it.
+  estimate.tainted.resize(positions.size());
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const auto taint = [&](const Estimated& e) {
+      return e != nullptr && std::ranges::find(e->tainted, true) != e->tainted.end();
+    };
+    estimate.tainted[r] = taint(inputs[1]) || taint(inputs[2]) ||
+                          (inputs[0] != nullptr && inputs[0]->tainted[r]) ||
+                          std::any_of(start.row(static_cast<int64_t>(r)),
+                                      start.row(static_cast<int64_t>(r)) + start.columns,
+                                      [](double x) { return std::isnan(x) || x == kInfinity; });
+  }
+  sample(
+      [&](std::span<const Matrix* const> in) {
+        return replay.run(*in[0], *in[1], *in[2], nullptr);
+      },
+      inputs, estimate);
+  return out;
+}
+
+}  // namespace lockstep::parity

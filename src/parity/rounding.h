@@ -1,0 +1,48 @@
+// Building blocks of noise.cpp: variances of rounding errors (docs/numerics.md).
+#pragma once
+
+#include <algorithm>
+
+#include "parity/arithmetic.h"
+
+namespace lockstep::parity {
+
+// Constants of a model and tables of angles are single precision in most engines, also in those
+// that otherwise compute in double.
+inline constexpr double kSingle = unit(DType::kF32);
+
+constexpr double square(double x) {
+  return x * x;
+}
+
+// Below its normal numbers a type has an absolute error: half the spacing of half precision's
+// subnormals; the others may be flushed to zero.
+constexpr double tiny(double unit_of_type) {
+  return unit_of_type == unit(DType::kF16) ? 0x1p-25 : 0x1p-126;
+}
+
+// A number rounded once: the error is spread evenly over one unit to either side.
+constexpr double rounded_once(double value, double unit_of_type) {
+  return (square(value * unit_of_type) + square(tiny(unit_of_type))) / 3;
+}
+
+// A sum of n terms added one after another: every partial sum is rounded. Over random orders the
+// k-th partial sum has the mean square k/n * squares + (k/n * sum)^2. Once a sum of terms of one
+// sign is 1/unit times as large as they are, they no longer move it: all after the first 1/unit
+// terms are lost.
+constexpr double summed(double n, double sum, double squares, double unit_of_type) {
+  const double lost = std::max(0.0, 1 - 1 / (n * unit_of_type));
+  return square(unit_of_type) / 3 * n * (squares / 2 + square(sum) / 3) + square(lost * sum);
+}
+
+// A result is rounded by the last operation, then to the type of activations or of the trace.
+constexpr double handed_on(double value, const Arithmetic& a) {
+  return rounded_once(value, a.compute) + rounded_once(value, std::max(a.activations, a.stored));
+}
+
+// The rounding of an input's share in the result, where inputs are coarser than the arithmetic.
+constexpr double of_operand(double share, const Arithmetic& a) {
+  return a.operands() > a.compute ? rounded_once(share, a.operands()) : 0;
+}
+
+}  // namespace lockstep::parity

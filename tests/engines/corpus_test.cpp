@@ -1,0 +1,233 @@
+// Every bug in every architecture is found where it is, on the side that has it; correct engines
+// of any precision and order raise no alarm.
+#include <cstdlib>
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "lab.h"
+
+namespace lockstep::engines {
+namespace {
+
+using parity::Order;
+
+struct Subject {
+  std::string name;
+  forge::Spec spec;  // where it is forged
+  std::string file;  // where it is shipped
+};
+
+void PrintTo(const Subject& subject, std::ostream* out) {
+  *out << subject.name;
+}
+
+std::vector<Subject> subjects() {
+  using forge::RopeFactors;
+  using forge::RopeScaling;
+  forge::Spec small{.layers = 3,
+                    .width = 40,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .head_size = 10,
+                    .feed_forward = 37,
+                    .vocabulary = 67,
+                    .context = 64,
+                    .biases = true,
+                    .type = "f32",
+                    .seed = 11};
+  const auto like = [&](const std::string& arch, const std::function<void(forge::Spec&)>& alter) {
+    forge::Spec spec = small;
+    spec.arch = arch;
+    alter(spec);
+    return spec;
+  };
+  std::vector<Subject> out;
+  out.push_back({"llama",
+                 like("llama",
+                      [](forge::Spec& s) {
+                        s.rope_factors = {RopeFactors::Kind::kShared, 8, 16};
+                      }),
+                 ""});
+  out.push_back({"llama_yarn",
+                 like("llama",
+                      [](forge::Spec& s) {
+                        s.rope_scaling = {RopeScaling::Kind::kYarn, 4, 16};
+                        s.type = "bf16";
+                      }),
+                 ""});
+  out.push_back({"qwen2",
+                 like("qwen2",
+                      [](forge::Spec& s) {
+                        s.heads = 6;
+                        s.rope_base = 1e6;
+                        s.tied = true;
+                        s.epsilon = 1e-6;
+                      }),
+                 ""});
+  out.push_back({"qwen3",
+                 like("qwen3",
+                      [](forge::Spec& s) {
+                        s.head_size = 16;
+                        s.type = "f16";
+                      }),
+                 ""});
+  out.push_back({"phi3",
+                 like("phi3",
+                      [](forge::Spec& s) {
+                        s.window = 5;
+                        s.rope_factors = {RopeFactors::Kind::kLongShort, 8, 16};
+                      }),
+                 ""});
+  out.push_back({"granite",
+                 like("granite",
+                      [](forge::Spec& s) {
+                        s.embedding_scale = 12;
+                        s.residual_scale = 0.22;
+                        s.attention_scale = 0.0625;
+                        s.logit_scale = 8;
+                      }),
+                 ""});
+  out.push_back({"gpt2", like("gpt2", [](forge::Spec& s) { s.kv_heads = 4; }), ""});
+  out.push_back({"llama_q8_0",
+                 like("llama",
+                      [](forge::Spec& s) {
+                        s.width = 64;
+                        s.head_size = 16;
+                        s.feed_forward = 96;
+                        s.type = "q8_0";
+                        s.rope_scaling = {RopeScaling::Kind::kLinear, 2, 0};
+                      }),
+                 ""});
+  for (const char* name :
+       {"gpt2-f32", "granite-q4_k_m", "llama-q4_k_m", "phi3-q4_k_m", "qwen2-f16"})
+    out.push_back({fmt::format("haiku_{}", name), {}, fmt::format("haiku-{}.gguf", name)});
+  for (Subject& subject : out)
+    std::ranges::replace_if(
+        subject.name, [](char c) { return c == '-'; }, '_');
+  return out;
+}
+
+std::vector<Style> honest_styles() {
+  std::vector<Style> out;
+  for (const Order order : parity::kOrders)
+    out.push_back({.name = fmt::format("f32, {}", name(order)), .order = order});
+  out.push_back({.name = "f64", .doubles = true});
+  out.push_back({.name = "f64, lanes", .doubles = true, .order = Order::kLanes8});
+  out.push_back({.name = "f64 recorded in f32", .doubles = true, .shows_floats = true});
+  out.push_back({.name = "f32, f16 cache", .kv = DType::kF16});
+  out.push_back({.name = "f32, bf16 cache", .order = Order::kLanes8, .kv = DType::kBF16});
+  out.push_back({.name = "bf16 activations", .activations = DType::kBF16});
+  out.push_back({.name = "f16 activations", .order = Order::kBlocks32, .activations = DType::kF16});
+  out.push_back({.name = "int8", .int8 = true});
+  out.push_back({.name = "f32, masked with -1e9", .masked = -1e9});
+  out.push_back({.name = "f32, masked with -65504", .order = Order::kLanes16, .masked = -65504});
+  return out;
+}
+
+bool thorough() {
+  return std::getenv("LOCKSTEP_THOROUGH") != nullptr;
+}
+
+constexpr const char* kThin = "embedding,blk.*.attn_out,blk.*.ffn_act,final_norm,logits";
+
+class Corpus : public testing::TestWithParam<Subject> {
+ protected:
+  Corpus()
+      : lab_(GetParam().file.empty() ? Lab::forged(GetParam().spec)
+                                     : Lab::shipped(GetParam().file)) {
+    small_ = GetParam().file.empty();
+    run_.prompt = 8;
+    run_.tokens = random_tokens(5, 12, lab_.model().config().vocabulary);
+  }
+
+  std::string describe(const parity::Comparison& c) const {
+    if (!c.first_defect) return fmt::format("{}, no defect", c.verdict);
+    const auto& d = *c.first_defect;
+    return fmt::format(
+        "{}: {} at {} ({}), error {:.3g}, expected {:.3g}, element {:.3g}, {:.8g} for {:.8g}",
+        c.verdict, d.checkpoint, d.position, name(d.side), d.own.error, d.own.expected,
+        d.own.worst_ratio, d.own.recorded, d.own.replayed);
+  }
+
+  Lab lab_;
+  Job run_;
+  bool small_ = true;
+};
+
+TEST_P(Corpus, CorrectEnginesRaiseNoAlarm) {
+  for (const std::string set : {"all", "ops", "layers", kThin, "logits"}) {
+    if (!small_ && !thorough() && set != "ops" && set != "layers") continue;
+    run_.checkpoints = set;
+    const op::Program program = lab_.program(run_);
+    const auto reference = lab_.record(run_, {.name = "f32", .order = Order::kPairwise}, program);
+    double worst = 0;
+    for (const Style& style : honest_styles()) {
+      SCOPED_TRACE(fmt::format("{}, {}", set, style.name));
+      const auto suspect = lab_.record(run_, style, program);
+      const auto found = lab_.compare(reference, suspect);
+      EXPECT_TRUE(found.parity) << describe(found);
+      EXPECT_FALSE(found.first_defect) << describe(found);
+      EXPECT_EQ(found.coverage, 1);
+      EXPECT_EQ(found.judged, 1);
+      for (const auto& c : found.checkpoints) worst = std::max(worst, c.suspect.worst->ratio());
+    }
+    RecordProperty(fmt::format("worst_ratio_{}", set.substr(0, 6)), fmt::format("{:.3f}", worst));
+  }
+}
+
+TEST_P(Corpus, BugsAreFoundWhereTheyAre) {
+  std::vector<std::string> sets = {"ops", "all", "layers", kThin};
+  if (!small_ && !thorough()) sets = {"ops"};
+  const Style wrong{.name = "wrong", .order = Order::kLanes8};
+  int64_t number = 0;
+  for (const std::string& set : sets) {
+    run_.checkpoints = set;
+    const op::Program program = lab_.program(run_);
+    const auto reference = lab_.record(run_, {.name = "f64", .doubles = true}, program);
+    const auto other = lab_.record(run_, {.name = "f32", .order = Order::kPairwise}, program);
+    int64_t tried = 0;
+    int64_t drowned = 0;
+    for (const Bug& bug : bugs()) {
+      ++number;
+      if (!small_ && !thorough() && number % 3 != 0) continue;
+      const int64_t layer = bug.outside ? -1 : number % program.layers;
+      const int64_t position = number % 2 == 0 ? 5 : 9;
+      Patient patient{program, {}, {}};
+      const auto value = bug.make(patient, layer, position);
+      if (!value) continue;
+      ++tried;
+      SCOPED_TRACE(fmt::format("{}, layer {}, set {}", bug.name, layer, set));
+      const auto suspect = lab_.record(run_, wrong, patient.program, patient.quirk);
+      const std::string expected = first_reached(program, *value, suspect);
+      const auto& honest = number % 2 == 0 ? reference : other;
+      const auto found = lab_.compare(honest, suspect);
+      const bool may_drown = bug.subtle && (set == "layers" || set == kThin);
+      if (may_drown && !found.first_defect) {
+        ++drowned;
+        continue;
+      }
+      ASSERT_TRUE(found.first_defect) << "expected " << expected << "; " << describe(found);
+      EXPECT_FALSE(found.parity);
+      EXPECT_EQ(found.first_defect->checkpoint, expected) << describe(found);
+      EXPECT_EQ(found.first_defect->side, parity::Side::kSuspect) << describe(found);
+      // Where the value itself was not recorded, its NaN may have reached other rows meanwhile.
+      if (bug.one_row && expected == program.value(*value).name) {
+        EXPECT_EQ(found.first_defect->position, position) << describe(found);
+      }
+      const auto swapped = lab_.compare(suspect, honest);
+      ASSERT_TRUE(swapped.first_defect);
+      EXPECT_EQ(swapped.first_defect->checkpoint, expected);
+      EXPECT_EQ(swapped.first_defect->side, parity::Side::kReference);
+    }
+    RecordProperty(fmt::format("bugs_{}", set.substr(0, 6)), static_cast<int>(tried));
+    RecordProperty(fmt::format("drowned_{}", set.substr(0, 6)), static_cast<int>(drowned));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Corpus, testing::ValuesIn(subjects()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+}  // namespace
+}  // namespace lockstep::engines

@@ -1,0 +1,58 @@
+// Test-only: an engine in single or double precision, in any honest order of summation, and with
+// one bug at a time where a test asks for it. Obvious code; nothing of it ships.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "exec/executor.h"
+#include "parity/test_support.h"
+#include "trace/manifest.h"
+
+namespace lockstep::engines {
+
+// The arithmetic of an honest engine.
+struct Style {
+  std::string name = "f32";
+  bool doubles = false;       // computes in f64
+  bool shows_floats = false;  // an f64 engine that records f32
+  parity::Order order = parity::Order::kSequential;
+  std::optional<DType> activations{};  // every result is rounded to this
+  std::optional<DType> kv{};           // keys and values too
+  bool int8 = false;                 // activations are rounded to 8 bits before products
+  double masked = 0;                 // what hidden scores are shown as; 0: minus infinity
+};
+
+trace::Precision precision_of(const Style& style);
+
+// A bug that is no change of the program: something happens to one value on its way.
+struct Quirk {
+  enum class Kind {
+    kNone,
+    kHalfInput,     // the op reads its input rounded to half precision
+    kBfloatInput,   // the same, bfloat16
+    kBfloatOutput,  // its result is rounded to bfloat16
+    kStaleInput,    // it reads the previous token's row
+    kNan,           // one NaN in its result at `position`
+    kInfinity,      // one infinity
+    kStaleRow,      // its result at `position` is the previous token's
+    kStaleKey,      // the cache keeps an old key at `position` (seen by later tokens)
+    kStaleValue,    // and an old value
+    kHalfCache,     // keys and values are kept in half precision
+    kSeesNext,      // the mask lets the next position through
+    kNotItself,     // the mask hides the token itself (but for the first)
+    kNoMask,        // all of the step is seen
+    kInterleaved,   // query head h reads key head h mod kv_heads
+    kNextPosition,  // the rotation takes position + 1
+    kNoMaximum,     // no bug: the softmax does not subtract the largest score
+  };
+  Kind kind = Kind::kNone;
+  op::ValueId value = -1;  // first output of the op concerned
+  int64_t position = -1;
+};
+
+std::unique_ptr<exec::Executor> make_engine(const op::Program& program, const Style& style,
+                                            const Quirk& quirk = {});
+
+}  // namespace lockstep::engines
