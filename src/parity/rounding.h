@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "parity/arithmetic.h"
 
@@ -27,12 +28,12 @@ constexpr double rounded_once(double value, double unit_of_type) {
 }
 
 // A sum of n terms added one after another: every partial sum is rounded. Over random orders the
-// k-th partial sum has the mean square k/n * squares + (k/n * sum)^2. Once a sum of terms of one
-// sign is 1/unit times as large as they are, they no longer move it: all after the first 1/unit
-// terms are lost.
-constexpr double summed(double n, double sum, double squares, double unit_of_type) {
-  const double lost = std::max(0.0, 1 - 1 / (n * unit_of_type));
-  return square(unit_of_type) / 3 * n * (squares / 2 + square(sum) / 3) + square(lost * sum);
+// k-th partial sum has the mean square k/n * squares + (k/n * sum)^2. A sum that is 1/unit times as
+// large as its terms no longer moves when they are added: what lies beyond is lost.
+inline double summed(double n, double sum, double squares, double unit_of_type) {
+  const double lost = std::fabs(sum) - std::sqrt(squares / std::max(n, 1.0)) / unit_of_type;
+  return square(unit_of_type) / 3 * n * (squares / 2 + square(sum) / 3) +
+         square(std::max(lost, 0.0));
 }
 
 // A result is rounded by the last operation, then to the type of activations or of the trace.

@@ -34,6 +34,7 @@ struct Bug {
   bool outside = false;  // not in a layer
   bool one_row = false;  // only `position` is wrong
   bool subtle = false;   // may drown in the rounding of several ops; shows where each is recorded
+  bool tiny = false;     // may be less than rounding itself, in rows that are large
 };
 
 std::span<const Bug> bugs();

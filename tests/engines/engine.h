@@ -20,8 +20,8 @@ struct Style {
   parity::Order order = parity::Order::kSequential;
   std::optional<DType> activations{};  // every result is rounded to this
   std::optional<DType> kv{};           // keys and values too
-  bool int8 = false;                 // activations are rounded to 8 bits before products
-  double masked = 0;                 // what hidden scores are shown as; 0: minus infinity
+  bool int8 = false;                   // activations are rounded to 8 bits before products
+  double masked = 0;                   // what hidden scores are shown as; 0: minus infinity
 };
 
 trace::Precision precision_of(const Style& style);

@@ -45,7 +45,10 @@ class From : public exec::Observer {
 }  // namespace
 
 Scratch::Scratch() {
-  std::string pattern = (fs::temp_directory_path() / "engines_XXXXXX").string();
+  // Traces are synced to the disk; thousands of small ones go to memory where there is a place.
+  const fs::path memory = "/dev/shm";
+  const fs::path place = fs::is_directory(memory) ? memory : fs::temp_directory_path();
+  std::string pattern = (place / "engines_XXXXXX").string();
   LS_CHECK(mkdtemp(pattern.data()) != nullptr);
   folder_ = pattern;
 }

@@ -1,0 +1,381 @@
+// Monte-Carlo: correct kernels in every precision and order stay within the limits, and not far
+// below them; inputs that were silently rounded do not. docs/numerics.md has the table that
+// LOCKSTEP_TABLE=1 prints.
+#include "parity/noise.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <numbers>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "parity/own_error.h"
+#include "parity/test_support.h"
+#include "quant/decode.h"
+#include "quant/encode.h"
+
+namespace lockstep::parity {
+namespace {
+
+namespace reference = exec::reference;
+
+enum class Shape { kGaussian, kHeavy, kPositive, kHuge };
+constexpr std::array kShapes = {Shape::kGaussian, Shape::kHeavy, Shape::kPositive, Shape::kHuge};
+constexpr std::string_view kShapeNames[] = {"Gaussian", "heavy-tailed", "all positive",
+                                            "one huge element"};
+
+std::vector<double> draw(Random& random, int64_t count, Shape shape) {
+  std::vector<double> out(static_cast<size_t>(count));
+  for (double& x : out) {
+    x = random.gaussian();
+    if (shape == Shape::kHeavy) x /= std::sqrt(random.uniform() + 1e-4);  // a tail like Student's
+    if (shape == Shape::kPositive) x = std::fabs(x);
+    x = round_to(x, DType::kF32);
+  }
+  if (shape == Shape::kHuge) out[static_cast<size_t>(random.below(count))] = 1000;
+  return out;
+}
+
+// A matrix of the file, in single precision or encoded.
+struct StoredWeight {
+  std::vector<float> floats;
+  std::vector<std::byte> bytes;
+  op::Weight weight;
+
+  StoredWeight(Random& random, int64_t rows, int64_t columns, quant::Format format,
+               bool positive = false) {
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const double x = random.gaussian() / std::sqrt(static_cast<double>(columns));
+      floats.push_back(static_cast<float>(positive ? std::fabs(x) : x));
+    }
+    const quant::FormatInfo& info = quant::info(format);
+    bytes.resize(static_cast<size_t>(quant::size_bytes(info, columns) * rows));
+    for (int64_t r = 0; r < rows; ++r)
+      quant::encode(format, floats.data() + r * columns, columns,
+                    bytes.data() + r * quant::size_bytes(info, columns));
+    weight = {"weight", &info, rows, columns, bytes};
+  }
+};
+
+Arithmetic arithmetic(std::string_view compute, std::string_view activations = "") {
+  trace::Precision precision;
+  precision.compute = std::string(compute);
+  precision.activations = std::string(activations.empty() ? compute : activations);
+  const auto dtype = trace::find_dtype(*precision.activations);
+  return arithmetic_of(precision, dtype.value_or(DType::kF32));
+}
+
+Matrix row_matrix(const std::vector<double>& x) {
+  Matrix out(1, static_cast<int64_t>(x.size()));
+  out.values = x;
+  return out;
+}
+
+OwnError judge(const op::What& what, const std::vector<Matrix>& inputs, int64_t position,
+               const Arithmetic& a, const std::vector<double>& computed) {
+  std::vector<const Matrix*> pointers;
+  for (const Matrix& m : inputs) pointers.push_back(&m);
+  const int32_t token = 0;
+  const Place place{{&token, 1}, {&position, 1}};
+  const Matrix truth =
+      reference::evaluate(what, pointers, static_cast<int64_t>(computed.size()), place, 1);
+  const Matrix variance = rounding_variance(what, pointers, truth, place, a, 1);
+  return compare_row(computed, truth.values, variance.values, false);
+}
+
+// weight · x in the arithmetic T.
+template <class T>
+std::vector<double> multiply(const op::Weight& weight, const std::vector<double>& x, Order order) {
+  const Matrix exact_row = row_matrix(x);
+  std::vector<double> out;
+  std::vector<T> terms(x.size());
+  std::vector<double> w(x.size());
+  for (int64_t r = 0; r < weight.rows; ++r) {
+    // Decoded by the reference: row r times unit vectors would be slow, so by the formats.
+    std::vector<float> floats(x.size());
+    quant::decode(weight.format->format(), weight.row(r), weight.columns, floats.data());
+    for (size_t i = 0; i < x.size(); ++i) terms[i] = T(floats[i]) * T(x[i]);
+    out.push_back(static_cast<double>(add_up(std::span<const T>(terms), order)));
+  }
+  return out;
+}
+
+template <class F>
+void for_all_sums(F&& f) {
+  uint64_t seed = 1;
+  for (const int64_t n : {64, 255, 1024, 4096, 16384})
+    for (const Shape shape : kShapes)
+      for (const Order order : kOrders) f(n, shape, order, ++seed);
+}
+
+struct Collected {
+  std::vector<double> ratios;
+
+  double median() {
+    std::ranges::sort(ratios);
+    return ratios[ratios.size() / 2];
+  }
+};
+
+bool prints() {
+  return std::getenv("LOCKSTEP_TABLE") != nullptr;
+}
+
+constexpr int64_t kRows = 24;
+
+template <class T>
+void check_sums(const std::string& name, const Arithmetic& a, quant::Format format, bool int8) {
+  Collected all;
+  std::map<int64_t, std::map<Order, double>> table;
+  for_all_sums([&](int64_t n, Shape shape, Order order, uint64_t seed) {
+    if (int8 && n % 256 != 0) return;
+    SCOPED_TRACE(fmt::format("{}: length {}, {}, {}, seed {}", name, n,
+                             kShapeNames[static_cast<int>(shape)], parity::name(order), seed));
+    Random random(seed);
+    const StoredWeight stored(random, kRows, n, format, shape == Shape::kPositive);
+    std::vector<double> x = draw(random, n, shape);
+    // Kernels of small types read what small types hold.
+    for (double& v : x) v = static_cast<double>(T(v));
+    std::vector<double> used = x;
+    if (int8)
+      used =
+          round_to_int8(std::span<const double>(x), static_cast<size_t>(int8_block(stored.weight)));
+    const op::Linear linear{stored.weight, {}};
+    const OwnError own =
+        judge(linear, {row_matrix(x)}, 0, a, multiply<T>(stored.weight, used, order));
+    EXPECT_LE(own.ratio(), 1) << own.error << " expected " << own.expected << ", element "
+                              << own.worst_ratio;
+    all.ratios.push_back(own.ratio());
+    if (shape == Shape::kGaussian) table[n][order] = own.error / (kRowLimit * own.expected);
+    // The guaranteed bound holds as well, and says less the longer the sum.
+    const double worst = std::fabs(own.recorded - own.replayed);
+    EXPECT_LE(worst, guaranteed_bound(linear, x, own.worst_index, a) * (1 + 1e-9));
+  });
+  EXPECT_GE(all.median(), 1.0 / 30) << name;
+  if (!prints()) return;
+  fmt::print("| {} |", name);
+  for (const auto& [n, orders] : table) fmt::print(" {} |", n);
+  fmt::print("\n");
+  for (const Order order : kOrders) {
+    fmt::print("| {} |", parity::name(order));
+    for (auto& [n, orders] : table) fmt::print(" {:.3f} |", orders[order]);
+    fmt::print("\n");
+  }
+}
+
+TEST(Noise, SumsInSinglePrecision) {
+  check_sums<float>("f32", arithmetic("f32"), quant::Format::kF32, false);
+}
+TEST(Noise, SumsInDoublePrecision) {
+  check_sums<double>("f64", arithmetic("f64"), quant::Format::kF32, false);
+}
+TEST(Noise, SumsInHalfPrecision) {
+  check_sums<Half>("f16", arithmetic("f16"), quant::Format::kF16, false);
+}
+TEST(Noise, SumsInBfloat) {
+  check_sums<Bfloat>("bf16", arithmetic("bf16"), quant::Format::kBF16, false);
+}
+TEST(Noise, EightBitBlocksOf32) {
+  check_sums<float>("int8 by 32", arithmetic("f32", "q8_0"), quant::Format::kQ8_0, true);
+}
+TEST(Noise, EightBitBlocksOf256) {
+  check_sums<float>("int8 by 256", arithmetic("f32", "q8_k"), quant::Format::kQ4_K, true);
+}
+
+// Half and bfloat16 operands with single-precision sums: tensor cores.
+TEST(Noise, SmallOperands) {
+  for_all_sums([&](int64_t n, Shape shape, Order order, uint64_t seed) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(fmt::format("length {}, {}, {}, {}", n, kShapeNames[static_cast<int>(shape)],
+                               parity::name(order), name(dtype)));
+      Random random(seed);
+      const StoredWeight stored(random, kRows, n, quant::Format::kF32, shape == Shape::kPositive);
+      const std::vector<double> x = draw(random, n, shape);
+      StoredWeight rounded = stored;
+      for (float& w : rounded.floats)
+        w = static_cast<float>(round_to(static_cast<double>(w), dtype));
+      rounded.weight.data = std::as_bytes(std::span(rounded.floats));
+      std::vector<double> used = x;
+      for (double& v : used) v = round_to(v, dtype);
+      const auto computed = multiply<float>(rounded.weight, used, order);
+      const op::Linear linear{stored.weight, {}};
+      Arithmetic a = arithmetic("f32", name(dtype));
+      EXPECT_LE(judge(linear, {row_matrix(x)}, 0, a, computed).ratio(), 1);
+      // Declared as single precision it is a defect. Where all terms are positive and there are
+      // very many, one-by-one summation itself is as bad as half-precision inputs.
+      const OwnError silent = judge(linear, {row_matrix(x)}, 0, arithmetic("f32"), computed);
+      if (shape != Shape::kPositive || n <= 1024) {
+        EXPECT_GT(silent.ratio(), 1);
+      }
+    }
+  });
+}
+
+TEST(Noise, NormsOfAnySize) {
+  uint64_t seed = 100;
+  for (const int64_t n : {1, 7, 64, 255, 4096, 16384})
+    for (const double mean : {0.0, 1.0, 100.0})
+      for (const double size : {1e-4, 1.0, 1e3})
+        for (const auto kind : {op::Norm::Kind::kRms, op::Norm::Kind::kLayer})
+          for (const Order order : kOrders) {
+            SCOPED_TRACE(fmt::format("length {}, mean {}, size {}, {}, seed {}", n, mean, size,
+                                     parity::name(order), ++seed));
+            Random random(seed);
+            const StoredWeight weight(random, 1, n, quant::Format::kF32);
+            std::vector<double> x = draw(random, n, Shape::kGaussian);
+            for (double& v : x) v = round_to((v + mean) * size, DType::kF32);
+            const op::Norm norm{kind, n, 1e-5, weight.weight, {}};
+            std::vector<float> f(x.begin(), x.end());
+            const auto count = static_cast<float>(n);
+            const float m = kind == op::Norm::Kind::kLayer
+                                ? add_up(std::span<const float>(f), order) / count
+                                : 0;
+            std::vector<float> squares;
+            for (const float v : f) squares.push_back((v - m) * (v - m));
+            float variance = add_up(std::span<const float>(squares), order) / count;
+            const float factor = 1 / std::sqrt(variance + 1e-5F);
+            std::vector<double> out;
+            for (size_t i = 0; i < f.size(); ++i)
+              out.push_back(static_cast<double>((f[i] - m) * factor * weight.floats[i]));
+            const OwnError own = judge(norm, {row_matrix(x)}, 0, arithmetic("f32"), out);
+            EXPECT_LE(own.ratio(), 1) << own.error << " " << own.expected << " " << own.worst_ratio;
+          }
+}
+
+TEST(Noise, RotationsAtLargePositions) {
+  uint64_t seed = 200;
+  for (const int64_t position : {0, 1, 100, 5000, 131071, 1000000})
+    for (const int64_t dims : {2, 8, 64, 128})
+      for (const double base : {1e4, 5e5, 1e6}) {
+        SCOPED_TRACE(fmt::format("position {}, dims {}, base {}", position, dims, base));
+        Random random(++seed);
+        op::Rope rope;
+        rope.head_size = rope.dims = dims;
+        rope.base = base;
+        const std::vector<double> x = draw(random, 4 * dims, Shape::kGaussian);
+        // Three ways to a frequency: a power, an exponential, and repeated multiplication.
+        for (int way = 0; way < 3; ++way) {
+          std::vector<double> out = x;
+          const auto b = static_cast<float>(base);
+          const float step = std::pow(b, -2.0F / static_cast<float>(dims));
+          float running = 1;
+          for (int64_t pair = 0; pair < dims / 2; ++pair, running *= step) {
+            const float part = static_cast<float>(2 * pair) / static_cast<float>(dims);
+            const float frequency = way == 0   ? 1 / std::pow(b, part)
+                                    : way == 1 ? std::exp(-part * std::log(b))
+                                               : running;
+            const float angle = static_cast<float>(position) * frequency;
+            const float c = std::cos(angle);
+            const float s = std::sin(angle);
+            for (int64_t head = 0; head < 4; ++head) {
+              const auto i = static_cast<size_t>(head * dims + 2 * pair);
+              const auto p = static_cast<float>(x[i]);
+              const auto q = static_cast<float>(x[i + 1]);
+              out[i] = static_cast<double>(p * c - q * s);
+              out[i + 1] = static_cast<double>(p * s + q * c);
+            }
+          }
+          const OwnError own = judge(rope, {row_matrix(x)}, position, arithmetic("f32"), out);
+          EXPECT_LE(own.ratio(), 1) << "way " << way << ": " << own.error << " " << own.expected;
+        }
+      }
+}
+
+TEST(Noise, ActivationsOverTheirRange) {
+  std::vector<double> x;
+  for (double v = -120; v <= 120; v += 0.0371) x.push_back(round_to(v, DType::kF32));
+  for (double v = 1e-30; v < 1; v *= 7) x.push_back(round_to(-v, DType::kF32));
+  Random random(300);
+  const std::vector<double> gate = draw(random, static_cast<int64_t>(x.size()), Shape::kHeavy);
+  using Kind = op::Activate::Kind;
+  for (const Kind kind : {Kind::kSilu, Kind::kGeluTanh, Kind::kGeluErf})
+    for (const bool gated : {false, true}) {
+      SCOPED_TRACE(fmt::format("kind {}, gated {}", static_cast<int>(kind), gated));
+      std::vector<double> out;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const auto v = static_cast<float>(x[i]);
+        float y = v / (1 + std::exp(-v));
+        if (kind == Kind::kGeluTanh)
+          y = 0.5F * v * (1 + std::tanh(0.7978845608F * v * (1 + 0.044715F * v * v)));
+        if (kind == Kind::kGeluErf) y = 0.5F * v * (1 + std::erf(v * 0.70710678F));
+        out.push_back(static_cast<double>(gated ? y * static_cast<float>(gate[i]) : y));
+      }
+      std::vector<Matrix> inputs = {row_matrix(x)};
+      if (gated) inputs.push_back(row_matrix(gate));
+      const OwnError own = judge(op::Activate{kind}, inputs, 0, arithmetic("f32"), out);
+      EXPECT_LE(own.ratio(), 1) << own.error << " " << own.expected << ", " << own.recorded
+                                << " for " << own.replayed;
+    }
+}
+
+TEST(Noise, SoftmaxOfLargeScoresAndMix) {
+  uint64_t seed = 400;
+  for (const int64_t n : {1, 7, 257, 4096})
+    for (const double size : {0.1, 1.0, 30.0, 1000.0})
+      for (const Order order : kOrders) {
+        SCOPED_TRACE(
+            fmt::format("{} scores of {}, {}, seed {}", n, size, parity::name(order), ++seed));
+        Random random(seed);
+        const Arithmetic a = arithmetic("f32");
+        std::vector<double> scores = draw(random, n, Shape::kGaussian);
+        for (double& s : scores) s = round_to(s * size, DType::kF32);
+        std::vector<double> truth = scores;
+        reference::softmax(truth);
+        std::vector<double> variance(scores.size());
+        softmax_variance(scores, truth, std::vector<double>(scores.size()), a, variance);
+        const auto largest = static_cast<float>(*std::ranges::max_element(scores));
+        std::vector<float> powers;
+        for (const double s : scores) powers.push_back(std::exp(static_cast<float>(s) - largest));
+        const float sum = add_up(std::span<const float>(powers), order);
+        std::vector<double> probs;
+        for (const float p : powers) probs.push_back(static_cast<double>(p / sum));
+        EXPECT_LE(compare_row(probs, truth, variance, false).ratio(), 1);
+
+        const op::Attention attention{
+            .heads = 1, .kv_heads = 1, .head_size = 16, .value_size = 16, .scale = 0.25};
+        Matrix v(n, 16);
+        v.values = draw(random, n * 16, Shape::kHeavy);
+        std::vector<double> mix(16), mixed(16), of_mix(16);
+        reference::mix_row(attention, probs, v, 0, mix.data());
+        mix_variance(attention, probs, std::vector<double>(probs.size()), v, 0, mix.data(), a,
+                     of_mix.data());
+        for (size_t d = 0; d < 16; ++d) {
+          std::vector<float> terms;
+          for (int64_t p = 0; p < n; ++p)
+            terms.push_back(static_cast<float>(probs[static_cast<size_t>(p)]) *
+                            static_cast<float>(v.row(p)[d]));
+          mixed[d] = static_cast<double>(add_up(std::span<const float>(terms), order));
+        }
+        EXPECT_LE(compare_row(mixed, mix, of_mix, false).ratio(), 1);
+      }
+}
+
+TEST(OwnError, MasksMayBeLargeNumbers) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<double> truth = {1.5, -inf, -inf, -inf, -inf};
+  const std::vector<double> variance(5, 1e-14);
+  EXPECT_FALSE(
+      compare_row(std::vector{1.5, -inf, -1e9, -65504.0, -1e4}, truth, variance, true).defect());
+  const OwnError seen = compare_row(std::vector{1.5, -inf, 2.0, -inf, -inf}, truth, variance, true);
+  EXPECT_TRUE(seen.defect());
+  EXPECT_FALSE(seen.non_finite);
+  EXPECT_EQ(seen.worst_index, 2);
+  const OwnError hidden =
+      compare_row(std::vector{-inf, -inf, -inf, -inf, -inf}, truth, variance, true);
+  EXPECT_TRUE(hidden.defect());
+  EXPECT_FALSE(hidden.non_finite);
+  const OwnError broken =
+      compare_row(std::vector{nan, -inf, -inf, -inf, -inf}, truth, variance, true);
+  EXPECT_TRUE(broken.non_finite);
+  // A row that sees nothing is 0/0: whatever an engine makes of it.
+  EXPECT_FALSE(
+      compare_row(std::vector{0.0, nan}, std::vector{nan, nan}, std::vector{0.0, 0.0}, false)
+          .defect());
+}
+
+}  // namespace
+}  // namespace lockstep::parity
