@@ -38,6 +38,8 @@ class HonestEngine : public exec::Executor {
     return std::is_same_v<T, double> && !style_.shows_floats ? DType::kF64 : DType::kF32;
   }
 
+  exec::Precision precision() const override { return precision_of(style_); }
+
  protected:
   Result<exec::View> evaluate(const exec::Step& step) override {
     count_ = static_cast<int64_t>(step.tokens.size());
@@ -331,13 +333,12 @@ class HonestEngine : public exec::Executor {
 
 }  // namespace
 
-trace::Precision precision_of(const Style& style) {
-  trace::Precision out;
-  out.compute = style.doubles ? "f64" : "f32";
-  out.activations = *out.compute;
-  if (style.activations) out.activations = std::string(name(*style.activations));
+exec::Precision precision_of(const Style& style) {
+  exec::Precision out;
+  out.compute = out.activations = out.kv = style.doubles ? "f64" : "f32";
+  if (style.activations) out.activations = out.kv = name(*style.activations);
   if (style.int8) out.activations = "q8_0";
-  out.kv = style.kv ? std::string(name(*style.kv)) : style.int8 ? *out.compute : *out.activations;
+  if (style.kv) out.kv = name(*style.kv);
   return out;
 }
 

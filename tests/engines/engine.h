@@ -8,7 +8,6 @@
 
 #include "exec/executor.h"
 #include "parity/test_support.h"
-#include "trace/manifest.h"
 
 namespace lockstep::engines {
 
@@ -24,7 +23,7 @@ struct Style {
   double masked = 0;                   // what hidden scores are shown as; 0: minus infinity
 };
 
-trace::Precision precision_of(const Style& style);
+exec::Precision precision_of(const Style& style);
 
 // A bug that is no change of the program: something happens to one value on its way.
 struct Quirk {
