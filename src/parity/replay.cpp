@@ -96,7 +96,7 @@ int64_t Replay::score_width(const op::Op& attention, Positions positions) const 
   int64_t width = 0;
   for (const int64_t position : positions) {
     width = std::max(width, position + 1);
-    for (const size_t output : {1, 2})
+    for (const size_t output : {size_t{1}, size_t{2}})
       if (const auto row = usable_row(attention.outputs[output], position))
         width = std::max(width, std::min(row->width, step_end(position)));
   }

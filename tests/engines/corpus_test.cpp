@@ -126,8 +126,23 @@ std::vector<Style> honest_styles() {
   return out;
 }
 
+// LOCKSTEP_THOROUGH=1 tries everything on the shipped models too, for some minutes.
 bool thorough() {
   return std::getenv("LOCKSTEP_THOROUGH") != nullptr;
+}
+
+// Under a sanitizer, which is some ten times slower, a part will do.
+bool skips(int64_t number, bool small) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int64_t kEvery = 7;
+#elif defined(__has_feature)
+  constexpr int64_t kEvery =
+      __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ? 7 : 1;
+#else
+  constexpr int64_t kEvery = 1;
+#endif
+  if (thorough()) return false;
+  return number % (small ? kEvery : 3 * kEvery) != 0;
 }
 
 constexpr const char* kThin = "embedding,blk.*.attn_out,blk.*.ffn_act,final_norm,logits";
@@ -165,7 +180,7 @@ TEST_P(Corpus, CorrectEnginesRaiseNoAlarm) {
     const auto reference = lab_.record(run_, {.name = "f32", .order = Order::kPairwise}, program);
     double worst = 0;
     for (const Style& style : honest_styles()) {
-      if (!small_ && !thorough() && ++number % 3 != 0) continue;
+      if (skips(++number, small_)) continue;
       SCOPED_TRACE(fmt::format("{}, {}", set, style.name));
       const auto suspect = lab_.record(run_, style, program);
       const auto found = lab_.compare(reference, suspect);
@@ -193,7 +208,7 @@ TEST_P(Corpus, BugsAreFoundWhereTheyAre) {
     int64_t drowned = 0;
     for (const Bug& bug : bugs()) {
       ++number;
-      if (!small_ && !thorough() && number % 3 != 0) continue;
+      if (skips(number, small_)) continue;
       const int64_t layer = bug.outside ? -1 : number % program.layers;
       // In the prompt, or while generating.
       const int64_t position = number % 2 == 0 ? run_.prompt - 2 : run_.prompt + 1;
