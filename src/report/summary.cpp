@@ -98,7 +98,9 @@ std::string percent(double share) {
 
 BoundedError bounded(const parity::OwnError& own) {
   using Measure = BoundedError::Measure;
-  if (own.non_finite) return {Measure::kNonFinite, std::numeric_limits<double>::infinity(), 0};
+  // A mask that is wrong: one of the two is minus infinity.
+  if (own.non_finite || std::isinf(own.worst_ratio))
+    return {Measure::kNonFinite, std::numeric_limits<double>::infinity(), 0};
   const double row_bound = parity::kRowLimit * own.expected;
   const double row = row_bound > 0 ? own.error / row_bound : own.error > 0 ? INFINITY : 0;
   const double element = own.worst_ratio / parity::kElementLimit;
