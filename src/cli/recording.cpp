@@ -69,26 +69,34 @@ Result<Recording> Recording::start(const RecordingFlags& flags, const model::Mod
                                    const exec::Device& device, const engine::Session& session,
                                    const Prompt& prompt, const engine::Sampling& sampling) {
   Recording recording;
-  if (flags.trace.folder.empty()) return recording;
-  trace::RecordOptions options = flags.trace;
-  options.last_logits = flags.logits == "last";
-  const exec::Executor& executor = session.executor();
-  LS_TRY(recording.recorder_,
-         trace::Recorder::create(session.program(), executor.dtype(), options,
-                                 describe(model, device, executor, prompt, sampling)));
+  if (!flags.trace.folder.empty()) {
+    trace::RecordOptions options = flags.trace;
+    options.last_logits = flags.logits == "last";
+    const exec::Executor& executor = session.executor();
+    LS_TRY(recording.recorder_,
+           trace::Recorder::create(session.program(), executor.dtype(), options,
+                                   describe(model, device, executor, prompt, sampling)));
+    recording.observers_.add(recording.recorder_.get());
+  }
+  LS_TRY(const trace::JsonlLogOptions log, trace::JsonlLogOptions::from_environment());
+  if (!log.file.empty()) {
+    LS_TRY(recording.logger_, trace::JsonlLogger::create(session.program(), log));
+    recording.observers_.add(recording.logger_.get());
+  }
   return recording;
 }
 
-exec::Observer* Recording::observer() const {
-  return recorder_.get();
+exec::Observer* Recording::observer() {
+  return observers_.empty() ? nullptr : &observers_;
 }
 
 bool Recording::wants_all_logits() const {
-  return recorder_ != nullptr && recorder_->wants_all_logits();
+  return logger_ != nullptr || (recorder_ != nullptr && recorder_->wants_all_logits());
 }
 
 Result<void> Recording::finish(const std::vector<engine::TokenId>& prompt,
                                const std::vector<engine::TokenId>& generated) {
+  if (logger_ != nullptr) LS_TRY_VOID(logger_->finish());
   if (recorder_ == nullptr) return {};
   std::vector<engine::TokenId> tokens = prompt;
   tokens.insert(tokens.end(), generated.begin(), generated.end());

@@ -1,4 +1,4 @@
-// Recording a run: what --trace and its flags ask for.
+// Recording a run: what --trace and its flags ask for, and ORCH_LOG_FILE.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cli/prompt.h"
 #include "engine/session.h"
+#include "trace/jsonl_logger.h"
 #include "trace/recorder.h"
 
 namespace lockstep::cli {
@@ -27,7 +28,7 @@ class Recording {
                                  const exec::Device& device, const engine::Session& session,
                                  const Prompt& prompt, const engine::Sampling& sampling);
 
-  exec::Observer* observer() const;  // null: nothing is recorded
+  exec::Observer* observer();  // null: nothing is recorded
   bool wants_all_logits() const;
   Result<void> finish(const std::vector<engine::TokenId>& prompt,
                       const std::vector<engine::TokenId>& generated);
@@ -35,6 +36,8 @@ class Recording {
  private:
   Recording() = default;
   std::unique_ptr<trace::Recorder> recorder_;
+  std::unique_ptr<trace::JsonlLogger> logger_;
+  exec::Observers observers_;
 };
 
 }  // namespace lockstep::cli

@@ -1,0 +1,103 @@
+#include "trace/jsonl_logger.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "trace/checkpoints.h"
+#include "trace/jsonl.h"
+
+namespace lockstep::trace {
+
+struct JsonlLogger::State {
+  State(const op::Program& p, JsonlLogOptions o, std::FILE* f)
+      : program(p), options(std::move(o)), file(f), chosen(p.values.size()) {}
+  ~State() {
+    if (file != nullptr) std::fclose(file);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  const op::Program& program;
+  JsonlLogOptions options;
+  std::FILE* file;
+  std::vector<bool> chosen;  // by value
+  int64_t first_position = 0;
+  int64_t tokens = 0;
+  std::string lines;  // of this step
+  int failure = 0;    // errno of the first write that failed
+};
+
+Result<JsonlLogOptions> JsonlLogOptions::from_environment() {
+  JsonlLogOptions options;
+  if (const char* file = std::getenv("ORCH_LOG_FILE")) options.file = file;
+  if (const char* team = std::getenv("ORCH_LOG_TEAM")) options.team = team;
+  if (const char* values = std::getenv("ORCH_LOG_VALUES")) {
+    const char* end = values + std::strlen(values);
+    const auto [stop, problem] = std::from_chars(values, end, options.values);
+    if (problem != std::errc() || stop != end || options.values < 1)
+      return error("ORCH_LOG_VALUES is '{}'; expected a whole number from 1 on", values);
+  }
+  return options;
+}
+
+Result<std::unique_ptr<JsonlLogger>> JsonlLogger::create(const op::Program& program,
+                                                         const JsonlLogOptions& options) {
+  LS_TRY(const std::vector<op::ValueId> chosen, select_checkpoints(program, "layers"));
+  std::FILE* file = std::fopen(options.file.c_str(), "ae");
+  if (file == nullptr)
+    return error("{}: cannot write the log (ORCH_LOG_FILE): {}", options.file,
+                 std::strerror(errno));
+  auto state = std::make_unique<State>(program, options, file);
+  for (const op::ValueId id : chosen) state->chosen[static_cast<size_t>(id)] = true;
+  return std::unique_ptr<JsonlLogger>(new JsonlLogger(std::move(state)));
+}
+
+JsonlLogger::JsonlLogger(std::unique_ptr<State> state) : state_(std::move(state)) {}
+JsonlLogger::~JsonlLogger() = default;
+
+void JsonlLogger::begin_step(int64_t first_position, int64_t tokens) {
+  state_->first_position = first_position;
+  state_->tokens = tokens;
+  state_->lines.clear();
+}
+
+bool JsonlLogger::wants(op::ValueId id) const {
+  return state_->chosen[static_cast<size_t>(id)];
+}
+
+void JsonlLogger::see(op::ValueId id, const exec::View& view) {
+  const int64_t rows = view.shape[0];
+  const int64_t width = view.shape[1];
+  JsonlRecord record;
+  record.checkpoint = state_->program.value(id).name;
+  record.team = state_->options.team;
+  record.dtype = view.dtype;
+  record.shape = {width};
+  for (int64_t r = 0; r < rows; ++r) {
+    // Only the last rows may be there (logits).
+    record.position = state_->first_position + state_->tokens - rows + r;
+    record.values.clear();
+    for (int64_t i = 0; i < std::min(width, state_->options.values); ++i)
+      record.values.push_back(view.at(r * width + i));
+    state_->lines += jsonl_line(record);
+  }
+}
+
+void JsonlLogger::end_step(bool whole) {
+  State& state = *state_;
+  if (!whole || state.failure != 0) return;
+  if (std::fwrite(state.lines.data(), 1, state.lines.size(), state.file) != state.lines.size() ||
+      std::fflush(state.file) != 0)
+    state.failure = errno;
+}
+
+Result<void> JsonlLogger::finish() {
+  if (state_->failure == 0) return {};
+  return error("{}: cannot write the log (ORCH_LOG_FILE): {}", state_->options.file,
+               std::strerror(state_->failure));
+}
+
+}  // namespace lockstep::trace
