@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/output_file.h"
+#include "base/temporary_folder.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/number_list.h"
@@ -13,6 +14,7 @@
 #include "parity/compare.h"
 #include "report/report.h"
 #include "tokenizer/tokenizer.h"
+#include "trace/jsonl_import.h"
 
 namespace lockstep::cli {
 namespace {
@@ -35,13 +37,17 @@ struct Flags {
   std::string html;
 };
 
-// The one place where what may be compared is opened: today a trace's folder.
+// A trace's folder, or a JSONL log, which is turned into a trace first. What cannot be read of a
+// log is told.
 Result<trace::Trace> open_trace_or_log(const std::string& path) {
   std::error_code failed;
-  if (!fs::exists(path, failed)) return error("{}: no such trace", path);
-  if (!fs::is_directory(path, failed))
-    return error("{}: is a file; a trace is a folder with a manifest.json", path);
-  return trace::Trace::open(path);
+  if (!fs::exists(path, failed)) return error("{}: no such trace or log", path);
+  if (fs::is_directory(path, failed)) return trace::Trace::open(path);
+  LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
+  LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, folder.path().string()));
+  for (const trace::JsonlProblem& problem : outcome.problems)
+    fmt::print(stderr, "{}\n", trace::to_text(problem, path));
+  return trace::Trace::open(folder.path().string());  // stays mapped when the folder goes
 }
 
 // Without -m: the model that the manifests name, where a file with their fingerprint is at hand.
@@ -153,8 +159,11 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("reference", flags->reference, "Trace of the engine that is trusted")->required();
-  app.add_option("suspect", flags->suspect, "Trace of the engine in question")->required();
+  app.add_option("reference", flags->reference,
+                 "Trace (or JSONL log) of the engine that is trusted")
+      ->required();
+  app.add_option("suspect", flags->suspect, "Trace (or JSONL log) of the engine in question")
+      ->required();
   app.add_option("-m,--model", flags->model,
                  "GGUF file or name of the model: every op is replayed and both sides are judged "
                  "(default: the file that the traces name, where it is found)");

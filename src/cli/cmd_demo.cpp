@@ -1,10 +1,10 @@
 // lockstep demo: what the program finds, shown on a bug made on purpose.
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 
 #include <unistd.h>
 
+#include "base/temporary_folder.h"
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
@@ -24,28 +24,6 @@ struct Flags {
   std::string model = kDefaultModel;
   std::string prompt = "GPU haiku with word fifty-one: ";
   std::string keep;
-};
-
-// A folder that goes with the object, unless it was given a name.
-class WorkFolder {
- public:
-  explicit WorkFolder(const std::string& keep) : path_(keep), temporary_(keep.empty()) {
-    if (!temporary_) return;
-    std::string pattern = (fs::temp_directory_path() / "lockstep-demo-XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  std::string below(const char* name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-  bool temporary_;
 };
 
 // The matrix as somebody sees it who takes its first dimension for the slow one: the numbers of
@@ -101,17 +79,18 @@ Result<int> bug(const Flags& flags) {
     if (auto* linear = std::get_if<op::Linear>(&op.what); linear != nullptr && op.layer < 0)
       linear->weight = misread(linear->weight, storage);
 
-  const WorkFolder folder(flags.keep);
-  LS_TRY(const std::string good, take(right, model, prompt, folder.below("right")));
-  LS_TRY(const std::string bad, take(wrong, model, prompt, folder.below("wrong")));
+  LS_TRY(const TemporaryFolder temporary, TemporaryFolder::create());
+  const fs::path folder = flags.keep.empty() ? temporary.path() : fs::path(flags.keep);
+  LS_TRY(const std::string good, take(right, model, prompt, (folder / "right").string()));
+  LS_TRY(const std::string bad, take(wrong, model, prompt, (folder / "wrong").string()));
   fmt::print("The prompt: {}\n\nThe engine as it should be:\n{}\n\n", flags.prompt, good);
   fmt::print(
       "The same engine with one mistake, its output matrix read with the wrong layout:\n{}\n\n",
       bad);
   fmt::print("What 'lockstep compare right wrong -m {}' says:\n\n", flags.model);
 
-  LS_TRY(const trace::Trace reference, trace::Trace::open(folder.below("right")));
-  LS_TRY(const trace::Trace suspect, trace::Trace::open(folder.below("wrong")));
+  LS_TRY(const trace::Trace reference, trace::Trace::open((folder / "right").string()));
+  LS_TRY(const trace::Trace suspect, trace::Trace::open((folder / "wrong").string()));
   LS_TRY(const parity::Comparison comparison, parity::compare(reference, suspect, &model, {}));
   report::Subject subject;
   subject.reference = report::describe(reference);
