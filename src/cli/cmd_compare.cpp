@@ -139,6 +139,8 @@ Result<int> run(const Flags& flags) {
   report::Subject subject;
   subject.reference = report::describe(reference);
   subject.suspect = report::describe(suspect);
+  subject.reference.path = flags.reference;  // of logs, rather than where they were unpacked
+  subject.suspect.path = flags.suspect;
   subject.model = model.path;
   subject.difference = first_difference(comparison, reference, suspect, model);
 
