@@ -48,10 +48,8 @@ TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Man
 
 std::vector<double> row_values(const trace::Trace::Row& row, int64_t width) {
   const int64_t kept = std::min(width, row.width);
-  std::vector<double> out;
-  out.reserve(static_cast<size_t>(row.lines * kept));
-  for (int64_t line = 0; line < row.lines; ++line)
-    for (int64_t i = 0; i < kept; ++i) out.push_back(row.at(line, i));
+  std::vector<double> out(static_cast<size_t>(row.lines * kept));
+  for (int64_t line = 0; line < row.lines; ++line) row.read(line, kept, out.data() + line * kept);
   return out;
 }
 

@@ -41,6 +41,26 @@ double Trace::Row::at(int64_t line, int64_t index) const {
   return load_number(dtype, data + (line * line_stride + index) * size_bytes(dtype));
 }
 
+void Trace::Row::read(int64_t line, int64_t count, double* out) const {
+  const std::byte* place = data + line * line_stride * size_bytes(dtype);
+  // The type is decided once, outside of the loop: rows are long.
+  const auto copy = [&](auto constant) {
+    constexpr DType kDType = decltype(constant)::value;
+    for (int64_t i = 0; i < count; ++i)
+      out[i] = load_number(kDType, place + i * size_bytes(kDType));
+  };
+  switch (dtype) {
+    case DType::kF64:
+      return copy(std::integral_constant<DType, DType::kF64>());
+    case DType::kF32:
+      return copy(std::integral_constant<DType, DType::kF32>());
+    case DType::kF16:
+      return copy(std::integral_constant<DType, DType::kF16>());
+    case DType::kBF16:
+      return copy(std::integral_constant<DType, DType::kBF16>());
+  }
+}
+
 Result<Trace> Trace::open(const std::string& folder) {
   namespace fs = std::filesystem;
   Trace trace;
@@ -59,12 +79,19 @@ Result<Trace> Trace::open(const std::string& folder) {
       LS_TRY(Safetensors file, Safetensors::open(path));
       shard = std::make_shared<const Safetensors>(std::move(file));
     }
-    for (const CheckpointInfo& info : trace.manifest_.checkpoints)
-      if (const StoredTensor* tensor = shard->find(key(step, info.name)))
-        if (auto checked = check_value(step, info, *tensor); !checked.ok())
-          return error("{}: tensor '{}': {}", path, key(step, info.name), checked.error().message);
-    trace.shards_.push_back(shard);
+    auto& tensors = trace.tensors_.emplace_back();
+    for (const CheckpointInfo& info : trace.manifest_.checkpoints) {
+      const StoredTensor* tensor = shard->find(key(step, info.name));
+      tensors.push_back(tensor);
+      if (tensor == nullptr) continue;
+      if (auto checked = check_value(step, info, *tensor); !checked.ok())
+        return error("{}: tensor '{}': {}", path, key(step, info.name), checked.error().message);
+    }
   }
+  for (auto& [name, shard] : opened) trace.shards_.push_back(std::move(shard));
+  // Names are kept by the manifest's vector, whose items stay where they are when the trace moves.
+  for (size_t i = 0; i < trace.manifest_.checkpoints.size(); ++i)
+    trace.index_.emplace(trace.manifest_.checkpoints[i].name, i);
   return trace;
 }
 
@@ -73,12 +100,17 @@ bool Trace::has(std::string_view checkpoint) const {
 }
 
 const CheckpointInfo* Trace::checkpoint(std::string_view name) const {
-  const auto found = std::ranges::find(manifest_.checkpoints, name, &CheckpointInfo::name);
-  return found != manifest_.checkpoints.end() ? &*found : nullptr;
+  const auto found = index_.find(name);
+  return found != index_.end() ? &manifest_.checkpoints[found->second] : nullptr;
+}
+
+const StoredTensor* Trace::find(size_t step, std::string_view checkpoint) const {
+  const auto found = index_.find(checkpoint);
+  return found != index_.end() ? tensors_[step][found->second] : nullptr;
 }
 
 std::optional<exec::View> Trace::value(size_t step, std::string_view checkpoint) const {
-  const StoredTensor* tensor = shards_[step]->find(key(manifest_.steps[step], checkpoint));
+  const StoredTensor* tensor = find(step, checkpoint);
   if (tensor == nullptr) return std::nullopt;
   return exec::View{dtype_of(*tensor), tensor->data.data(), tensor->shape};
 }
@@ -94,10 +126,10 @@ std::optional<size_t> Trace::step_of(int64_t position) const {
 
 std::optional<Trace::Row> Trace::row(std::string_view checkpoint, int64_t position) const {
   const auto step = step_of(position);
-  if (!step || !has(checkpoint)) return std::nullopt;
-  const StepInfo& info = manifest_.steps[*step];
-  const StoredTensor* tensor = shards_[*step]->find(key(info, checkpoint));
+  if (!step) return std::nullopt;
+  const StoredTensor* tensor = find(*step, checkpoint);
   if (tensor == nullptr) return std::nullopt;
+  const StepInfo& info = manifest_.steps[*step];
   Row row;
   row.dtype = dtype_of(*tensor);
   const int64_t index = position - info.first_position;

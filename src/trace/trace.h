@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -40,6 +41,8 @@ class Trace {
     int64_t line_stride = 0;  // numbers from one line to the next
 
     double at(int64_t line, int64_t index) const;
+    // The first `count` numbers of a line, as doubles.
+    void read(int64_t line, int64_t count, double* out) const;
   };
   std::optional<Row> row(std::string_view checkpoint, int64_t position) const;
 
@@ -49,10 +52,13 @@ class Trace {
  private:
   Trace() = default;
   std::optional<size_t> step_of(int64_t position) const;
+  const StoredTensor* find(size_t step, std::string_view checkpoint) const;
 
   std::string folder_;
   Manifest manifest_;
-  std::vector<std::shared_ptr<const Safetensors>> shards_;  // by step; steps may share one
+  std::vector<std::shared_ptr<const Safetensors>> shards_;
+  std::unordered_map<std::string_view, size_t> index_;     // of a checkpoint in the manifest
+  std::vector<std::vector<const StoredTensor*>> tensors_;  // [step][checkpoint]; null: not there
 };
 
 }  // namespace lockstep::trace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""lockstep scan, import and export, end to end: scan_test.py LOCKSTEP TOY_LOGGER"""
+"""lockstep scan, import and export, end to end: scan_test.py LOCKSTEP TOY_LOGGER EXIT_RECORDER MODEL"""
 
 import json
 import os
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import zipfile
 
-PROGRAM, TOY = sys.argv[1], sys.argv[2]
+PROGRAM, TOY, EXIT_RECORDER, MODEL = sys.argv[1:5]
 
 
 def run(*args, status=0):
@@ -87,6 +87,23 @@ class Scan(unittest.TestCase):
         path = self.root / name
         subprocess.run([TOY, path, str(values), str(digits), "6"], check=True)
         return path
+
+    def test_our_own_recorder_does_not_fall_into_the_trap(self):
+        """Where the toy logger's rows are freed memory, ours are the numbers of a run that ended well."""
+        folder = self.root
+        steps = 12
+        command = [EXIT_RECORDER, MODEL, folder / "trace", folder / "log.jsonl", str(steps)]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        for path in (folder / "trace", folder / "log.jsonl"):
+            self.assertIn("no garbage", run("scan", path).stdout)
+        manifest = json.loads((folder / "trace/manifest.json").read_text())
+        self.assertEqual(sum(step["n_tokens"] for step in manifest["steps"]), steps)
+        self.assertFalse(manifest["complete"])
+        tokens = ",".join(str(100 + i) for i in range(steps))
+        run("run", "-m", MODEL, "--tokens", tokens, "-n", "0", "--trace", folder / "whole")
+        whole = json.loads(run("compare", folder / "whole", folder / "trace", "-m", MODEL, "--json").stdout)
+        self.assertEqual(whole["verdict"], "exact")
+        self.assertEqual(whole["coverage"], 1)
 
     def test_clean_log(self):
         path, rows = self.clean_log()

@@ -1,0 +1,86 @@
+// What recording costs: generation with and without a trace of the layers, alternately.
+//
+//   bench_recording MODEL.gguf [TOKENS [ROUNDS]]
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/temporary_folder.h"
+#include "exec/registry.h"
+#include "model/model.h"
+#include "trace/recorder.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds for `tokens` tokens, one by one; the trace's last writes are counted in.
+Result<double> generate(const op::Program& program, const exec::Device& device, int64_t tokens,
+                        const std::string& folder) {
+  LS_TRY(const auto executor, device.create(program, {}));
+  std::unique_ptr<trace::Recorder> recorder;
+  if (!folder.empty()) {
+    trace::RecordOptions options;
+    options.folder = folder;
+    options.checkpoints = "layers";
+    options.last_logits = true;
+    LS_TRY(recorder, trace::Recorder::create(program, executor->dtype(), options, {}));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < tokens; ++i) {
+    const auto token = static_cast<exec::TokenId>(i % program.vocabulary);
+    exec::Step step;
+    step.tokens = std::span(&token, 1);
+    step.observer = recorder.get();
+    LS_TRY_VOID(executor->run(step));
+  }
+  if (recorder != nullptr) LS_TRY_VOID(recorder->finish({}));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+Result<void> run(const std::string& path, int64_t tokens, int rounds) {
+  LS_TRY(const model::Model model, model::Model::load(path));
+  LS_TRY(const op::Program program, model.program(std::min(tokens, model.config().context_length)));
+  tokens = program.context_length;
+  for (const exec::Device& device : exec::devices()) {
+    std::vector<double> plain;
+    std::vector<double> recorded;
+    for (int round = 0; round < rounds; ++round) {
+      LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
+      LS_TRY(const double without, generate(program, device, tokens, ""));
+      LS_TRY(const double with,
+             generate(program, device, tokens, (folder.path() / "trace").string()));
+      plain.push_back(without);
+      recorded.push_back(with);
+    }
+    fmt::print("{}: {} tokens in {:.3f} s, recorded in {:.3f} s: {:+.2f}% (medians of {})\n",
+               device.name, tokens, median(plain), median(recorded),
+               100 * (median(recorded) / median(plain) - 1), rounds);
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: bench_recording MODEL.gguf [TOKENS [ROUNDS]]\n");
+    return 2;
+  }
+  const int64_t tokens = argc > 2 ? std::atoll(argv[2]) : 128;
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 5;
+  if (const auto outcome = lockstep::run(argv[1], tokens, rounds); !outcome.ok()) {
+    fmt::print(stderr, "bench_recording: {}\n", outcome.error().message);
+    return 2;
+  }
+  return 0;
+}
