@@ -31,6 +31,10 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return MappedFile(path, static_cast<const std::byte*>(data), size, modified_ns);
 }
 
+void MappedFile::release_pages() const {
+  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept {
   *this = std::move(other);
 }

@@ -20,6 +20,9 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Lets the memory that pages take go back to the system; they come in again when touched.
+  void release_pages() const;
   int64_t modified_ns() const { return modified_ns_; }  // since 1970, of the file that is mapped
 
  private:

@@ -50,6 +50,10 @@ File::File(File&&) noexcept = default;
 File& File::operator=(File&&) noexcept = default;
 File::~File() = default;
 
+void File::release_pages() const {
+  for (const MappedFile& map : state_->maps) map.release_pages();
+}
+
 Result<File> File::parse(std::span<const std::byte> bytes, const std::string& path) {
   auto state = std::make_unique<State>();
   state->path = path;

@@ -56,6 +56,9 @@ class File {
   std::span<const Entry> metadata() const;  // in file order; of the first where split
   std::span<const Tensor> tensors() const;  // in file order, those of all split files
 
+  // Memory that was touched goes back to the system; it comes in again when needed.
+  void release_pages() const;
+
   const Value* find(std::string_view key) const;  // nullptr where absent
   const Tensor* tensor(std::string_view name) const;
 

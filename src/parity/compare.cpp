@@ -251,6 +251,10 @@ class Comparer {
       }
       result.verdict = verdict_of(result);
       progress.advance(1);
+      // Traces and models may be larger than memory; every checkpoint has pages of its own.
+      reference_.release_pages();
+      suspect_.release_pages();
+      if (model_ != nullptr) model_->file().release_pages();
     }
   }
 

@@ -46,6 +46,11 @@ class Trace {
   };
   std::optional<Row> row(std::string_view checkpoint, int64_t position) const;
 
+  // Memory that was touched goes back to the system: traces may be larger than it.
+  void release_pages() const {
+    for (const auto& shard : shards_) shard->release_pages();
+  }
+
   // Positions that any step covers.
   int64_t positions() const;
 
