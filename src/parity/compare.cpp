@@ -236,8 +236,10 @@ class Comparer {
     std::optional<Replay> reference_replay;
     std::optional<Replay> suspect_replay;
     if (program_) {
-      reference_replay.emplace(*program_, reference_, out_.tokens.tokens, threads_);
-      suspect_replay.emplace(*program_, suspect_, out_.tokens.tokens, threads_);
+      reference_replay.emplace(*program_, reference_, out_.tokens.tokens, options_.checkpoints,
+                               threads_);
+      suspect_replay.emplace(*program_, suspect_, out_.tokens.tokens, options_.checkpoints,
+                             threads_);
     }
     Progress progress("comparing", static_cast<int64_t>(out_.checkpoints.size()), "checkpoints");
     for (CheckpointResult& result : out_.checkpoints) {
@@ -340,12 +342,20 @@ class Comparer {
     if (result.reference.first_defect || result.suspect.first_defect) return Verdict::kDefect;
     if (result.metrics.exact()) return Verdict::kExact;
     if (result.reference.judged == 0 || result.suspect.judged == 0)
-      return result.metrics.non_finite_differs > 0 ? Verdict::kGarbage : Verdict::kDiffers;
+      return result.metrics.non_finite_differs > 0 && !masks_differ(result) ? Verdict::kGarbage
+                                                                            : Verdict::kDiffers;
     const double elements = static_cast<double>(std::max<int64_t>(1, result.metrics.elements));
     const double apart = std::sqrt(result.metrics.squares_difference / elements);
     const double rounding =
         kRowLimit * std::hypot(result.reference.worst->expected, result.suspect.worst->expected);
     return apart <= rounding ? Verdict::kRounding : Verdict::kDrift;
+  }
+
+  // Scores are minus infinity where a mask hides them, so an infinity that one side has is a
+  // question of masks, and without a replay nobody's fault.
+  static bool masks_differ(const CheckpointResult& result) {
+    return result.name.ends_with("attn_scores") &&
+           result.metrics.reference.nan + result.metrics.suspect.nan == 0;
   }
 
   void judge_fork() {
@@ -386,7 +396,9 @@ class Comparer {
     std::optional<When> first;
     for (size_t i = 0; i < out_.checkpoints.size(); ++i) {
       const CheckpointResult& c = out_.checkpoints[i];
-      out_.defects += c.verdict == Verdict::kDefect || c.verdict == Verdict::kGarbage ? 1 : 0;
+      const bool wrong = c.verdict == Verdict::kDefect || c.verdict == Verdict::kGarbage ||
+                         c.reference.first_defect || c.suspect.first_defect;  // also of one alone
+      out_.defects += wrong ? 1 : 0;
       for (const Side side : {Side::kReference, Side::kSuspect}) {
         const auto& judged = side == Side::kReference ? c.reference : c.suspect;
         if (!judged.first_defect) continue;
@@ -428,6 +440,10 @@ class Comparer {
     if (*worst == Verdict::kDiffers && within_declared_precision()) worst = Verdict::kDrift;
     out_.verdict = name(*worst);
     if (!out_.first_defect && *worst > Verdict::kDrift) find_first_difference();
+    // A NaN is the worse news, though differences that were not judged surround it.
+    if (*worst == Verdict::kDiffers && out_.first_defect && out_.first_defect->own.non_finite &&
+        out_.first_defect->side != Side::kUndetermined)
+      out_.verdict = name(Verdict::kGarbage);
     // Whoever takes the largest logit parts only where the difference is larger than the margin, so
     // the question is whether rounding explains that difference.
     if (out_.fork && *worst > Verdict::kDrift) out_.fork->tie = false;
@@ -492,7 +508,7 @@ class Comparer {
     // The side with a NaN or infinity where the other has numbers.
     const bool a = m.reference.nan + m.reference.infinite > 0;
     const bool b = m.suspect.nan + m.suspect.infinite > 0;
-    if (a != b) out.side = a ? Side::kReference : Side::kSuspect;
+    if (a != b && !masks_differ(c)) out.side = a ? Side::kReference : Side::kSuspect;
     return out;
   }
 

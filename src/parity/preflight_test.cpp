@@ -111,6 +111,7 @@ TEST_F(Preflight, WithoutAModelTheFirstDifferenceIsNamedAndNobodyIsBlamed) {
 TEST_F(Preflight, ANanIsGarbageWithAndWithoutAModel) {
   Recording wrong = original;
   wrong.at("blk.0.attn_out", 2, 7) = std::numeric_limits<double>::quiet_NaN();
+  wrong.at("blk.0.attn_norm", 1, 3) *= 1 + 1e-15;  // differs, which is no news
   for (const bool with_model : {true, false}) {
     const Comparison c = judge(original, wrong, with_model);
     EXPECT_FALSE(c.parity);
@@ -327,6 +328,40 @@ TEST_F(Preflight, ChosenCheckpointsAloneAreCompared) {
   const auto c = compare(traced.write(original), traced.write(original), nullptr, options);
   ASSERT_FALSE(c.ok());
   EXPECT_NE(c.error().message.find("nothing.*"), std::string::npos);
+}
+
+// What lies between the chosen ones is replayed, not read: read, the wrong value would explain all
+// that follows from it, and nobody would have judged it.
+TEST_F(Preflight, ABugBetweenTheChosenCheckpointsIsFoundAtTheNextOne) {
+  const std::vector<int32_t> other(original.manifest.tokens.rbegin(),
+                                   original.manifest.tokens.rend());
+  Recording wrong = traced.record(other, 1);  // all is in order but for the embedding
+  wrong.manifest = original.manifest;
+  for (const std::string chosen : {"all", "blk.0.output,logits"}) {
+    SCOPED_TRACE(chosen);
+    options.checkpoints = chosen;
+    const Comparison c = judge(original, wrong);
+    EXPECT_FALSE(c.parity);
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, chosen == "all" ? "embedding" : "blk.0.output");
+    EXPECT_EQ(c.first_defect->side, Side::kSuspect);
+  }
+}
+
+TEST_F(Preflight, AnotherMaskWithoutAModelIsNobodysFault) {
+  Recording wrong = original;
+  auto& scores = wrong.values.at("blk.0.attn_scores");  // [heads, tokens, positions]
+  const int64_t last = scores.shape[1] - 1;             // sees all; its first column is hidden
+  scores.numbers.at(static_cast<size_t>(last * scores.shape[2])) =
+      -std::numeric_limits<double>::infinity();
+  for (const bool with_model : {true, false}) {
+    const Comparison c = judge(original, wrong, with_model);
+    EXPECT_EQ(c.verdict, with_model ? "defect" : "differs");
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, "blk.0.attn_scores");
+    EXPECT_EQ(c.first_defect->position, last);
+    EXPECT_EQ(c.first_defect->side, with_model ? Side::kSuspect : Side::kUndetermined);
+  }
 }
 
 TEST_F(Preflight, AnotherModelIsRefused) {

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "parity/rounding.h"
+#include "trace/checkpoints.h"
 
 namespace lockstep::parity {
 namespace {
@@ -59,7 +60,7 @@ double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
 }  // namespace
 
 Replay::Replay(const op::Program& program, const trace::Trace& trace,
-               std::span<const int32_t> tokens, int threads)
+               std::span<const int32_t> tokens, std::string_view used, int threads)
     : program_(program),
       trace_(trace),
       tokens_(tokens.begin(), tokens.end()),
@@ -68,10 +69,13 @@ Replay::Replay(const op::Program& program, const trace::Trace& trace,
       threads_(threads) {
   for (const op::Op& op : program.ops)
     for (const op::ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
+  for (const op::Value& value : program.values)
+    used_.push_back(trace::in_checkpoints(used, value.name));
 }
 
 // A row that has all its numbers.
 std::optional<trace::Trace::Row> Replay::usable_row(op::ValueId id, int64_t position) const {
+  if (!used_[static_cast<size_t>(id)]) return std::nullopt;
   const op::Value& value = program_.value(id);
   const auto row = trace_.row(value.name, position);
   if (!row) return std::nullopt;
@@ -127,8 +131,9 @@ Matrix Replay::read(op::ValueId id, Positions positions) const {
 // With the types that this op's result and inputs have in the trace.
 Arithmetic Replay::arithmetic_of_op(const op::Op& op, op::ValueId id) const {
   const auto stored = [&](op::ValueId value) {
+    if (!used_[static_cast<size_t>(value)]) return 0.0;
     const auto* info = trace_.checkpoint(program_.value(value).name);
-    return info != nullptr ? unit(info->dtype) : 0;
+    return info != nullptr ? unit(info->dtype) : 0.0;
   };
   Arithmetic out = arithmetic_;
   out.stored = stored(id);

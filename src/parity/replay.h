@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,9 +23,11 @@ namespace lockstep::parity {
 
 class Replay {
  public:
-  // `tokens`: of every position. The program's weights are the truth.
+  // `tokens`: of every position. The program's weights are the truth. Of the trace only the
+  // checkpoints in the set `used` (trace/checkpoints.h) are read: a bug between two of them is an
+  // error of the second, and cannot pass as inherited from one that nobody judged.
   Replay(const op::Program& program, const trace::Trace& trace, std::span<const int32_t> tokens,
-         int threads);
+         std::string_view used, int threads);
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.
@@ -68,6 +71,7 @@ class Replay {
   const trace::Trace& trace_;
   std::vector<int32_t> tokens_;
   std::vector<const op::Op*> producer_;  // by value
+  std::vector<bool> used_;               // by value
   Arithmetic arithmetic_;
   int threads_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
