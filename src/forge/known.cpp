@@ -9,7 +9,8 @@ RopeFactors shared(double factor) {
   return {.kind = RopeFactors::Kind::kShared, .factor = factor, .original_context = 8192};
 }
 
-// Values from the models' published configurations; what a row leaves out is Spec's default.
+// The models' configurations as generally known; parameter totals are checked, other values were
+// not compared with the published files. What a row leaves out is Spec's default.
 std::vector<KnownModel> make_known_models() {
   std::vector<KnownModel> models;
   const auto add = [&](std::string_view name, int64_t parameters, Spec spec) {

@@ -13,7 +13,7 @@ namespace lockstep::forge {
 struct KnownModel {
   std::string_view name;
   Spec spec;
-  int64_t parameters;  // as published; what the plan must add up to
+  int64_t parameters;  // in all; what the plan must add up to
 };
 
 std::span<const KnownModel> known_models();
