@@ -1,6 +1,7 @@
 #include "forensics/bits.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -89,11 +90,27 @@ std::optional<Pairs> looks_like_pairs(const Row& row, int64_t sample) {
   return std::nullopt;
 }
 
+// Numbers of a narrow range, rounded to 16 bits, can be printable throughout, but then their top
+// bytes (sign and exponent) are all but the same; those of text differ like its other letters.
+static bool top_bytes_vary(const Row& row, const TextRun& run) {
+  const int64_t size = size_bytes(row.dtype);
+  std::array<bool, 256> seen{};
+  int64_t different = 0, count = 0;
+  for (int64_t i = run.begin + size - 1 - run.begin % size; i < run.begin + run.length; i += size) {
+    bool& known = seen[static_cast<size_t>(row.bytes[static_cast<size_t>(i)])];
+    different += !known;
+    known = true;
+    ++count;
+  }
+  return different >= std::min<int64_t>(6, count / 2);
+}
+
 TextRun longest_text(const Row& row) {
   TextRun best, run;
   int64_t letters = 0;
   const auto close = [&] {
-    if (run.length > best.length && letters * 10 >= run.length * 7) best = run;
+    if (run.length > best.length && letters * 10 >= run.length * 7 && top_bytes_vary(row, run))
+      best = run;
     letters = 0;
   };
   const auto size = static_cast<int64_t>(row.bytes.size());

@@ -149,6 +149,20 @@ TEST_F(Clean, ActivationsThatReachZero) {
   expect_clean(source);
 }
 
+// Seen in a model's logits: 190 to 230 in bfloat16 are the letters A to d, each before a C.
+TEST_F(Clean, NumbersThatHappenToBePrintable) {
+  for (const double center : {12.7, 50.7, 206.0, 3.6})
+    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+      MemorySource source;
+      for (int64_t position = 0; position < 4; ++position) {
+        std::vector<double> numbers(600);
+        for (double& number : numbers) number = center * (1 + 0.025 * random_.gaussian());
+        source.add("logits", position, make_row(dtype, numbers));
+      }
+      expect_clean(source);
+    }
+}
+
 TEST_F(Clean, TheSameTokenGivesTheSameEmbedding) {
   MemorySource source;
   source.tokens = {5, 9, 5, 9};
