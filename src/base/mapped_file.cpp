@@ -31,8 +31,12 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return MappedFile(path, static_cast<const std::byte*>(data), size, modified_ns);
 }
 
-void MappedFile::release_pages() const {
-  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+void MappedFile::release_pages(std::span<const std::byte> part) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t end = begin + part.size();
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept {

@@ -22,7 +22,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
   // Lets the memory that pages take go back to the system; they come in again when touched.
-  void release_pages() const;
+  void release_pages() const { release_pages(bytes()); }
+  // The same for the whole pages of a part of such a map. (Other memory would lose its contents.)
+  static void release_pages(std::span<const std::byte> part);
   int64_t modified_ns() const { return modified_ns_; }  // since 1970, of the file that is mapped
 
  private:

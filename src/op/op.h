@@ -23,6 +23,7 @@ struct Weight {
   int64_t rows = 0;
   int64_t columns = 0;
   std::span<const std::byte> data;
+  bool mapped = false;  // data is part of a file's map: its pages can be given back
 
   int64_t row_bytes() const { return quant::size_bytes(*format, columns); }
   const std::byte* row(int64_t index) const { return data.data() + index * row_bytes(); }
