@@ -14,7 +14,8 @@ Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
   out.declared = precision.compute.has_value();
   out.compute = read(precision.compute, unit(DType::kF32));
   out.activations = read(precision.activations, out.compute);
-  out.int8_activations = precision.activations && precision.activations->starts_with("q8");
+  if (precision.activations && precision.activations->starts_with("q8")) out.levels = kInt8Levels;
+  if (precision.activations == "i16") out.levels = kInt16Levels;
   out.kv = read(precision.kv, out.activations);
   out.stored = unit(stored);
   return out;
@@ -26,9 +27,9 @@ bool is_quantized(const op::Weight& weight) {
          format != quant::Format::kBF16;
 }
 
-int64_t int8_block(const op::Weight& weight) {
-  if (!is_quantized(weight)) return 0;
-  return weight.format->block_values == 256 ? 256 : 32;
+int64_t activation_block(const op::Weight& weight, int64_t levels) {
+  if (levels == 0 || !is_quantized(weight)) return 0;
+  return levels == kInt16Levels || weight.format->block_values == 256 ? 256 : 32;
 }
 
 }  // namespace lockstep::parity

@@ -460,7 +460,7 @@ class Comparer {
       const auto& info = trace->manifest();
       const DType stored = info.checkpoints.empty() ? DType::kF32 : info.checkpoints[0].dtype;
       const Arithmetic a = arithmetic_of(info.engine.precision, stored);
-      coarsest = std::max({coarsest, a.activations, a.kv, a.stored, a.int8_activations ? 5e-3 : 0});
+      coarsest = std::max({coarsest, a.activations, a.kv, a.stored, a.of_levels()});
     }
     return 32 * coarsest * static_cast<double>(std::max<int64_t>(c.layer, 0) + 2);
   }

@@ -83,13 +83,13 @@ struct Call {
 
   void operator()(const op::Linear& linear) const {
     const op::Weight& weight = linear.weight;
-    const int64_t block = a.int8_activations ? int8_block(weight) : 0;
-    const Int8 int8 = block > 0 ? round_to_int8(block) : Int8();
-    // Without 8-bit blocks, half-precision weights are multiplied with half-precision activations.
+    const int64_t block = activation_block(weight, a.levels);
+    const Rounded rounded = block > 0 ? round_to_levels(block) : Rounded();
+    // Engines with 8-bit activations multiply half-precision weights with half-precision ones.
     double operands = a.operands();
-    if (a.int8_activations && weight.format->format() == quant::Format::kF16)
+    if (a.levels == kInt8Levels && weight.format->format() == quant::Format::kF16)
       operands = unit(DType::kF16);
-    if (a.int8_activations && weight.format->format() == quant::Format::kBF16)
+    if (a.levels == kInt8Levels && weight.format->format() == quant::Format::kBF16)
       operands = unit(DType::kBF16);
     const bool coarse = operands > a.compute;
     // Both operands, each product, and the decoding of the weight.
@@ -110,7 +110,7 @@ struct Call {
           const double y = out.row(t)[r];
           variance.row(t)[r] = summed(n, y, squares, a.compute) + of_terms * squares +
                                (coarse ? weight_squares * square(tiny(operands)) / 3 : 0) +
-                               (block > 0 ? int8_variance(int8, block, w, x, t) : 0) +
+                               (block > 0 ? levels_variance(rounded, block, w, x, t) : 0) +
                                handed_on(y, a);
         }
       }
@@ -119,48 +119,48 @@ struct Call {
     parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads);
   }
 
-  // Activations rounded to whole numbers from -127 to 127 times a scale for each block.
-  struct Int8 {
+  // Activations rounded to whole numbers times a scale for each block.
+  struct Rounded {
     Matrix steps;   // [rows, blocks]
     Matrix errors;  // [rows, columns] rounded - exact
   };
 
-  Int8 round_to_int8(int64_t block) const {
+  Rounded round_to_levels(int64_t block) const {
     const Matrix& x = input(0);
-    Int8 int8{Matrix(x.rows, (x.columns + block - 1) / block), Matrix(x.rows, x.columns)};
+    Rounded rounded{Matrix(x.rows, (x.columns + block - 1) / block), Matrix(x.rows, x.columns)};
     for (int64_t t = 0; t < x.rows; ++t)
-      for (int64_t b = 0; b < int8.steps.columns; ++b) {
+      for (int64_t b = 0; b < rounded.steps.columns; ++b) {
         const int64_t end = std::min(x.columns, (b + 1) * block);
         double largest = 0;
         for (int64_t i = b * block; i < end; ++i)
           largest = std::max(largest, std::fabs(x.row(t)[i]));
-        const double step = int8.steps.row(t)[b] = largest / 127;
+        const double step = rounded.steps.row(t)[b] = largest / static_cast<double>(a.levels);
         for (int64_t i = b * block; i < end && step > 0; ++i)
-          int8.errors.row(t)[i] = step * std::nearbyint(x.row(t)[i] / step) - x.row(t)[i];
+          rounded.errors.row(t)[i] = step * std::nearbyint(x.row(t)[i] / step) - x.row(t)[i];
       }
-    return int8;
+    return rounded;
   }
 
   // Rounding spread evenly over a step; what this rounding does, exactly (beside one huge number
-  // all others of a block may be lost, which is no chance); a scale kept in half precision, whose
-  // error the whole block shares.
-  static double int8_variance(const Int8& int8, int64_t block, const std::vector<float>& w,
-                              const double* x, int64_t t) {
+  // all others of a block may be lost, which is no chance); a scale that 8-bit engines keep in half
+  // precision, whose error the whole block shares.
+  double levels_variance(const Rounded& rounded, int64_t block, const std::vector<float>& w,
+                         const double* x, int64_t t) const {
     double spread = 0;
     double error = 0;
     double of_scales = 0;
     const auto columns = static_cast<int64_t>(w.size());
-    for (int64_t b = 0; b < int8.steps.columns; ++b) {
+    for (int64_t b = 0; b < rounded.steps.columns; ++b) {
       double squares = 0;
       double sum = 0;
       for (int64_t i = b * block; i < std::min(columns, (b + 1) * block); ++i) {
         const double wi = static_cast<double>(w[static_cast<size_t>(i)]);
         squares += square(wi);
         sum += wi * x[i];
-        error += wi * int8.errors.row(t)[i];
+        error += wi * rounded.errors.row(t)[i];
       }
-      spread += squares * square(int8.steps.row(t)[b]) / 12;
-      of_scales += rounded_once(sum, unit(DType::kF16));
+      spread += squares * square(rounded.steps.row(t)[b]) / 12;
+      of_scales += rounded_once(sum, a.levels == kInt8Levels ? unit(DType::kF16) : kSingle);
     }
     return spread + square(error) + of_scales;
   }
@@ -257,7 +257,7 @@ double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int
   const op::Weight& weight = linear.weight;
   std::vector<float> w(static_cast<size_t>(weight.columns));
   quant::decode(weight.format->format(), weight.row(index), weight.columns, w.data());
-  const int64_t block = a.int8_activations ? int8_block(weight) : 0;
+  const int64_t block = activation_block(weight, a.levels);
   double absolute = 0;
   double of_blocks = 0;
   for (size_t i = 0; i < w.size(); ++i) {
@@ -268,7 +268,7 @@ double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int
     double largest = 0;
     for (size_t j = i / b * b; j < std::min(w.size(), (i / b + 1) * b); ++j)
       largest = std::max(largest, std::fabs(x[j]));
-    of_blocks += wi * largest / 127;
+    of_blocks += wi * largest / static_cast<double>(a.levels);
   }
   const double n = static_cast<double>(weight.columns) + 1;
   const double operands = a.operands() > a.compute ? 2 * a.operands() : 0;

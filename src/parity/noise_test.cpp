@@ -127,11 +127,11 @@ bool prints() {
 constexpr int64_t kRows = 24;
 
 template <class T>
-void check_sums(const std::string& name, const Arithmetic& a, quant::Format format, bool int8) {
+void check_sums(const std::string& name, const Arithmetic& a, quant::Format format) {
   Collected all;
   std::map<int64_t, std::map<Order, double>> table;
   for_all_sums([&](int64_t n, Shape shape, Order order, uint64_t seed) {
-    if (int8 && n % 256 != 0) return;
+    if (a.levels > 0 && n % 256 != 0) return;
     SCOPED_TRACE(fmt::format("{}: length {}, {}, {}, seed {}", name, n,
                              kShapeNames[static_cast<int>(shape)], parity::name(order), seed));
     Random random(seed);
@@ -140,9 +140,9 @@ void check_sums(const std::string& name, const Arithmetic& a, quant::Format form
     // Kernels of small types read what small types hold.
     for (double& v : x) v = static_cast<double>(T(v));
     std::vector<double> used = x;
-    if (int8)
-      used =
-          round_to_int8(std::span<const double>(x), static_cast<size_t>(int8_block(stored.weight)));
+    if (a.levels > 0)
+      used = round_to_levels(std::span<const double>(x), a.levels,
+                             static_cast<size_t>(activation_block(stored.weight, a.levels)));
     const op::Linear linear{stored.weight, {}};
     const OwnError own =
         judge(linear, {row_matrix(x)}, 0, a, multiply<T>(stored.weight, used, order));
@@ -167,22 +167,26 @@ void check_sums(const std::string& name, const Arithmetic& a, quant::Format form
 }
 
 TEST(Noise, SumsInSinglePrecision) {
-  check_sums<float>("f32", arithmetic("f32"), quant::Format::kF32, false);
+  check_sums<float>("f32", arithmetic("f32"), quant::Format::kF32);
 }
 TEST(Noise, SumsInDoublePrecision) {
-  check_sums<double>("f64", arithmetic("f64"), quant::Format::kF32, false);
+  check_sums<double>("f64", arithmetic("f64"), quant::Format::kF32);
 }
 TEST(Noise, SumsInHalfPrecision) {
-  check_sums<Half>("f16", arithmetic("f16"), quant::Format::kF16, false);
+  check_sums<Half>("f16", arithmetic("f16"), quant::Format::kF16);
 }
 TEST(Noise, SumsInBfloat) {
-  check_sums<Bfloat>("bf16", arithmetic("bf16"), quant::Format::kBF16, false);
+  check_sums<Bfloat>("bf16", arithmetic("bf16"), quant::Format::kBF16);
 }
 TEST(Noise, EightBitBlocksOf32) {
-  check_sums<float>("int8 by 32", arithmetic("f32", "q8_0"), quant::Format::kQ8_0, true);
+  check_sums<float>("int8 by 32", arithmetic("f32", "q8_0"), quant::Format::kQ8_0);
 }
 TEST(Noise, EightBitBlocksOf256) {
-  check_sums<float>("int8 by 256", arithmetic("f32", "q8_k"), quant::Format::kQ4_K, true);
+  check_sums<float>("int8 by 256", arithmetic("f32", "q8_k"), quant::Format::kQ4_K);
+}
+TEST(Noise, SixteenBitBlocksOf256) {
+  check_sums<float>("int16 by 256", arithmetic("f32", "i16"), quant::Format::kQ4_K);
+  check_sums<float>("int16 by 256, Q8_0", arithmetic("f32", "i16"), quant::Format::kQ8_0);
 }
 
 // Half and bfloat16 operands with single-precision sums: tensor cores.

@@ -123,19 +123,19 @@ inline double round_to(double x, DType dtype) {
   return static_cast<double>(bfloat_to_float(float_to_bfloat(single)));
 }
 
-// To whole numbers from -127 to 127 times a half-precision scale for each block, as 8-bit engines
-// do before products.
+// To whole numbers up to `levels` times a scale for each block, as engines do before quantized
+// products; those with 8 bits keep the scale in half precision.
 template <class T>
-std::vector<T> round_to_int8(std::span<const T> x, size_t block) {
+std::vector<T> round_to_levels(std::span<const T> x, int64_t levels, size_t block) {
   std::vector<T> out(x.size());
   for (size_t first = 0; first < x.size(); first += block) {
     const size_t end = std::min(x.size(), first + block);
     float largest = 0;
     for (size_t i = first; i < end; ++i)
       largest = std::max(largest, std::abs(static_cast<float>(x[i])));
-    const float scale = largest / 127;
+    const float scale = largest / static_cast<float>(levels);
     const float inverse = scale > 0 ? 1 / scale : 0;
-    const float kept = half_to_float(float_to_half(scale));
+    const float kept = levels == kInt8Levels ? half_to_float(float_to_half(scale)) : scale;
     for (size_t i = first; i < end; ++i)
       out[i] = static_cast<T>(kept * std::nearbyint(static_cast<float>(x[i]) * inverse));
   }

@@ -162,12 +162,14 @@ class HonestEngine : public exec::Executor {
   }
 
   void run(const op::Linear& linear, const Inputs& in, Tokens, Rows<T>& out) const {
-    const int64_t block = style_.int8 ? parity::int8_block(linear.weight) : 0;
+    const int64_t block =
+        style_.int8 ? parity::activation_block(linear.weight, parity::kInt8Levels) : 0;
     std::vector<std::vector<T>> x;
     for (int64_t t = 0; t < count_; ++t) {
       x.emplace_back(in[0].row(t), in[0].row(t) + in[0].columns);
       if (block > 0)
-        x.back() = parity::round_to_int8(std::span<const T>(x.back()), static_cast<size_t>(block));
+        x.back() = parity::round_to_levels(std::span<const T>(x.back()), parity::kInt8Levels,
+                                           static_cast<size_t>(block));
       else if (style_.int8 && linear.weight.format->format() == quant::Format::kF16)
         round_all(x.back(), DType::kF16);
     }
