@@ -1,11 +1,13 @@
 #include "exec/registry.h"
 
+#include "exec/cpu/executor.h"
 #include "exec/reference/executor.h"
 
 namespace lockstep::exec {
 namespace {
 
 constexpr Device kDevices[] = {
+    {"cpu", "single precision, for speed; quantized weights meet 16-bit activations", cpu::create},
     {"reference", "double precision, obvious code: the truth that others are judged by",
      reference::create},
 };

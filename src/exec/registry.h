@@ -12,6 +12,10 @@ namespace lockstep::exec {
 
 struct Options {
   int threads = 0;  // 0: all cores
+  // Of the cpu executor: what the KV cache holds (f16 or f32), and whether weights are laid out
+  // anew for speed or used as they lie in the file.
+  DType kv = DType::kF16;
+  bool repack = true;
 };
 
 struct Device {

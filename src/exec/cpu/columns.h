@@ -1,0 +1,31 @@
+// The inputs of the coming products, as the kernels want them.
+#pragma once
+
+#include <vector>
+
+#include "exec/cpu/kernels/kernels.h"
+
+namespace lockstep::exec::cpu {
+
+class ColumnBuffer {
+ public:
+  // Which kinds of columns the products of a program need.
+  void set_up(bool codes, bool floats) {
+    codes_ = codes;
+    floats_ = floats;
+  }
+  void reserve(int64_t length, int64_t count);
+
+  // Columns [begin, end) of `count`, from rows of x. `begin` is at the start of a tile.
+  void fill(const Kernels& kernels, const float* x, int64_t length, int64_t count, int64_t begin,
+            int64_t end);
+
+  Columns view(int64_t length, int64_t count);
+
+ private:
+  bool codes_ = false, floats_ = false;
+  std::vector<float> values_, scales_, sums16_, sums32_;
+  std::vector<int32_t> pairs_;
+};
+
+}  // namespace lockstep::exec::cpu

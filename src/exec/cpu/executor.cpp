@@ -1,0 +1,369 @@
+#include "exec/cpu/executor.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "exec/cpu/cache.h"
+#include "exec/cpu/columns.h"
+#include "exec/cpu/kernels/targets.h"
+#include "exec/cpu/pack.h"
+#include "exec/cpu/plan.h"
+#include "exec/cpu/row_ops.h"
+#include "exec/cpu/team.h"
+#include "exec/cpu/weights.h"
+
+namespace lockstep::exec::cpu {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+class CpuExecutor : public Executor {
+ public:
+  CpuExecutor(const op::Program& program, const Kernels& kernels, Weights weights,
+              std::vector<Cache> caches, int threads, bool half_cache)
+      : Executor(program),
+        kernels_(kernels),
+        weights_(std::move(weights)),
+        caches_(std::move(caches)),
+        half_cache_(half_cache),
+        plan_(make_plan(program)),
+        team_(threads),
+        scratch_(static_cast<size_t>(threads)),
+        taken_(plan_.stages.size()) {
+    cache_of_.resize(program.ops.size());
+    rope_of_.resize(program.ops.size());
+    size_t caches_seen = 0;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const op::Op& op = program.ops[i];
+      if (std::holds_alternative<op::Attention>(op.what)) cache_of_[i] = caches_seen++;
+      if (const auto* rope = std::get_if<op::Rope>(&op.what)) rope_of_[i] = table_for(*rope);
+      if (const PanelWeight* weight = weights_.linear(i)) {
+        (weight->takes_codes ? takes_codes_ : takes_floats_) = true;
+        longest_column_ = std::max(longest_column_, weight->source.columns);
+      }
+    }
+    columns_.set_up(takes_codes_, takes_floats_);
+    slots_.resize(plan_.slot_widths.size());
+    first_row_.resize(program.values.size());
+  }
+
+  DType dtype() const override { return DType::kF32; }
+  Precision precision() const override {
+    return {"f32", takes_codes_ ? "i16" : "f32", half_cache_ ? "f16" : "f32"};
+  }
+
+ protected:
+  Result<View> evaluate(const Step& step) override {
+    step_ = &step;
+    tokens_ = static_cast<int64_t>(step.tokens.size());
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (const auto size = static_cast<size_t>(tokens_ * plan_.slot_widths[i]);
+          slots_[i].size() < size)
+        slots_[i].resize(size);
+    columns_.reserve(longest_column_, tokens_);
+    for (RopeTable& table : ropes_) table.fill(positions(), tokens_);
+    find_first_rows();
+    for (auto& taken : taken_) taken = 0;
+    cancelled_ = false;
+    team_.run([this](int member) { work(member); });
+    if (cancelled_) return error("{}", kCancelledMessage);
+    const op::ValueId id = program().logits();
+    const int64_t first = step.all_logits ? 0 : tokens_ - 1;
+    return View{DType::kF32, row(id, first), {tokens_ - first, program().vocabulary}};
+  }
+
+ private:
+  struct Scratch {
+    std::vector<std::byte> product, panels;
+    std::vector<float> attention;
+  };
+
+  size_t table_for(const op::Rope& rope) {
+    for (size_t i = 0; i < ropes_.size(); ++i)
+      if (ropes_[i].serves(rope)) return i;
+    ropes_.emplace_back(rope);
+    return ropes_.size() - 1;
+  }
+
+  // Which rows of a value somebody needs: all, or only the last one, as at the end of a prompt.
+  void find_first_rows() {
+    const op::Program& p = program();
+    for (size_t i = 0; i < first_row_.size(); ++i)
+      first_row_[i] = wants(static_cast<op::ValueId>(i)) ? 0 : tokens_ - 1;
+    first_row_[static_cast<size_t>(p.logits())] = step_->all_logits ? 0 : tokens_ - 1;
+    for (auto op = p.ops.rbegin(); op != p.ops.rend(); ++op) {
+      int64_t first = tokens_ - 1;
+      for (const op::ValueId id : op->outputs)
+        first = std::min(first, first_row_[static_cast<size_t>(id)]);
+      first_row_[static_cast<size_t>(op->outputs[0])] = first;
+      const bool attends = std::holds_alternative<op::Attention>(op->what);
+      for (size_t i = 0; i < op->inputs.size(); ++i) {
+        int64_t& needed = first_row_[static_cast<size_t>(op->inputs[i])];
+        needed = std::min(needed, attends && i > 0 ? 0 : first);  // the cache needs all
+      }
+    }
+  }
+  int64_t first_row(size_t op) const {
+    return first_row_[static_cast<size_t>(program().ops[op].outputs[0])];
+  }
+
+  float* row(op::ValueId id, int64_t index) {
+    const auto slot = static_cast<size_t>(plan_.slot_of[static_cast<size_t>(id)]);
+    return slots_[slot].data() + index * program().value(id).width;
+  }
+
+  bool wants(op::ValueId id) const {
+    return step_->observer != nullptr && step_->observer->wants(id);
+  }
+
+  // All members run this side by side.
+  void work(int member) {
+    for (size_t s = 0; s < plan_.stages.size(); ++s) {
+      const Stage& stage = plan_.stages[s];
+      switch (stage.kind) {
+        case Stage::Kind::kRows:
+          run_rows(stage, member);
+          break;
+        case Stage::Kind::kProducts:
+          run_products(stage, s, member);
+          break;
+        case Stage::Kind::kAttention:
+          run_attention(stage.ops[0], s, member);
+          break;
+      }
+      if (member == 0 && step_->cancel != nullptr && *step_->cancel) cancelled_ = true;
+      team_.meet();
+      if (cancelled_) return;
+      if (step_->observer == nullptr) continue;
+      if (member == 0)
+        for (const size_t op : stage.ops) show(op);
+      team_.meet();
+    }
+  }
+
+  void run_rows(const Stage& stage, int member) {
+    const int64_t tiles = (tokens_ + kTile - 1) / kTile;
+    const int64_t begin = tiles * member / team_.size() * kTile;
+    const int64_t end = std::min(tiles * (member + 1) / team_.size() * kTile, tokens_);
+    if (begin >= end) return;
+    for (const Stage::Task& task : stage.tasks) {
+      const op::Op& op = program().ops[task.op];
+      switch (task.kind) {
+        case Stage::Task::Kind::kOp:
+          for (int64_t t = std::max(begin, first_row(task.op)); t < end; ++t)
+            evaluate_op(task.op, t);
+          break;
+        case Stage::Task::Kind::kPrepare:
+          prepare(task.op, begin, end);
+          break;
+        case Stage::Task::Kind::kAppend:
+          for (int64_t t = begin; t < end; ++t)
+            caches_[cache_of_[task.op]].append(kernels_, positions() + t, row(op.inputs[1], t),
+                                               row(op.inputs[2], t));
+          break;
+      }
+    }
+  }
+
+  void evaluate_op(size_t index, int64_t t) {
+    const op::Op& op = program().ops[index];
+    const float* inputs[2] = {};
+    for (size_t i = 0; i < op.inputs.size(); ++i) inputs[i] = row(op.inputs[i], t);
+    RowCall call{.kernels = kernels_,
+                 .token = step_->tokens[static_cast<size_t>(t)],
+                 .position = positions() + t,
+                 .row = t,
+                 .inputs = std::span(inputs).first(op.inputs.size()),
+                 .out = row(op.outputs[0], t),
+                 .width = program().value(op.outputs[0]).width};
+    if (std::holds_alternative<op::Norm>(op.what)) {
+      call.weight = weights_.norm_weight(index).data();
+      if (!weights_.norm_bias(index).empty()) call.bias = weights_.norm_bias(index).data();
+    }
+    if (std::holds_alternative<op::Rope>(op.what)) call.rope = &ropes_[rope_of_[index]];
+    evaluate_row(op.what, call);
+  }
+
+  void prepare(size_t op, int64_t begin, int64_t end) {
+    const op::ValueId input = program().ops[op].inputs[0];
+    const int64_t first = first_row_[static_cast<size_t>(input)];
+    columns_.fill(kernels_, row(input, first), program().value(input).width, tokens_ - first,
+                  std::max<int64_t>(begin - first, 0), end - first);
+  }
+
+  void run_products(const Stage& stage, size_t s, int member) {
+    const op::ValueId input = program().ops[stage.ops[0]].inputs[0];
+    const int64_t first = first_row_[static_cast<size_t>(input)];
+    const Columns x = columns_.view(program().value(input).width, tokens_ - first);
+    Scratch& scratch = scratch_[static_cast<size_t>(member)];
+    const auto scratch_bytes = static_cast<size_t>(product_scratch_bytes(x.count));
+    if (x.count > 1 && scratch.product.size() < scratch_bytes)
+      scratch.product.resize(scratch_bytes);
+
+    int64_t panels = 0;
+    for (const size_t op : stage.ops) panels += weights_.linear(op)->panels;
+    // In generation a few pieces a thread, so that each reads long stretches of memory.
+    const int64_t share = x.count > 1 ? 1 : panels / (int64_t{team_.size()} * 4 * kPanelGroup);
+    const int64_t piece = std::max<int64_t>(1, share) * kPanelGroup;
+    int64_t pieces_before = 0;
+    int64_t mine = taken_[s].fetch_add(1, std::memory_order_relaxed);
+    for (const size_t op : stage.ops) {
+      const PanelWeight& weight = *weights_.linear(op);
+      const int64_t pieces = (weight.panels + piece - 1) / piece;
+      for (; mine < pieces_before + pieces;
+           mine = taken_[s].fetch_add(1, std::memory_order_relaxed)) {
+        const int64_t begin = (mine - pieces_before) * piece;
+        multiply(op, weight, x, first, begin, std::min(begin + piece, weight.panels), scratch);
+      }
+      pieces_before += pieces;
+    }
+  }
+
+  void multiply(size_t op, const PanelWeight& weight, const Columns& x, int64_t first_row,
+                int64_t begin, int64_t end, Scratch& scratch) {
+    const op::ValueId out = program().ops[op].outputs[0];
+    Product product{.panels = weight.data,
+                    .panel_bytes = weight.panel_bytes,
+                    .rows = weight.source.rows,
+                    .x = &x,
+                    .out = row(out, first_row),
+                    .out_stride = program().value(out).width,
+                    .bias = weight.bias.empty() ? nullptr : weight.bias.data(),
+                    .scratch = scratch.product.data()};
+    if (weight.data != nullptr) return weight.kernel(product, begin, end);
+    // Straight from the file: a few panels at a time, so that they stay in the cache.
+    for (int64_t panel = begin; panel < end; panel += kPanelGroup) {
+      const int64_t count = std::min(end - panel, kPanelGroup);
+      scratch.panels.resize(static_cast<size_t>(kPanelGroup * weight.panel_bytes));
+      for (int64_t i = 0; i < count; ++i)
+        pack_panel(weight.source, panel + i, scratch.panels.data() + i * weight.panel_bytes);
+      product.panels = scratch.panels.data() - panel * weight.panel_bytes;
+      weight.kernel(product, panel, panel + count);
+    }
+  }
+
+  void run_attention(size_t index, size_t s, int member) {
+    const op::Op& op = program().ops[index];
+    const auto& attention = std::get<op::Attention>(op.what);
+    const Cache& cache = caches_[cache_of_[index]];
+    const int64_t first = first_row(index);
+    const int64_t rows = tokens_ - first;
+    const int64_t group = attention.heads / attention.kv_heads;
+    std::vector<float>& scratch = scratch_[static_cast<size_t>(member)].attention;
+    const auto scratch_size =
+        static_cast<size_t>(attention_scratch_floats(attention.head_size, attention.value_size));
+    if (scratch.size() < scratch_size) scratch.resize(scratch_size);
+    AttentionCall call{.head_size = attention.head_size,
+                       .value_size = attention.value_size,
+                       .scale = static_cast<float>(attention.scale),
+                       .soft_cap = static_cast<float>(attention.soft_cap),
+                       .window = attention.window,
+                       .half_cache = cache.half(),
+                       .heads = group,
+                       .q_stride = program().value(op.inputs[0]).width,
+                       .out_stride = program().value(op.outputs[0]).width,
+                       .first_position = positions() + first,
+                       .scratch = scratch.data()};
+    const bool watched = wants(op.outputs[1]) || wants(op.outputs[2]);
+    const int64_t seen = positions() + tokens_;
+    if (watched) {
+      if (member == 0) {
+        const auto size = static_cast<size_t>(attention.heads * rows * seen);
+        scores_.assign(size, kNever);
+        probs_.assign(size, 0);
+      }
+      team_.meet();
+    }
+    constexpr int64_t kColumns = 4 * kTile;
+    const int64_t columns = rows * group;
+    const int64_t pieces = (columns + kColumns - 1) / kColumns;
+    for (int64_t item; (item = taken_[s].fetch_add(1, std::memory_order_relaxed)) <
+                       attention.kv_heads * pieces;) {
+      const int64_t head = item / pieces;
+      call.keys = cache.keys(head);
+      call.values = cache.values(head);
+      call.q = row(op.inputs[0], first) + head * group * attention.head_size;
+      call.out = row(op.outputs[0], first) + head * group * attention.value_size;
+      if (watched) {
+        call.scores = scores_.data() + head * group * rows * seen;
+        call.probs = probs_.data() + head * group * rows * seen;
+        call.watched_rows = rows;
+        call.watched_positions = seen;
+      }
+      // The last columns see the most positions: they come first, so that no thread ends late.
+      const int64_t piece = pieces - 1 - item % pieces;
+      kernels_.attention(call, piece * kColumns, std::min((piece + 1) * kColumns, columns));
+    }
+  }
+
+  void show(size_t index) {
+    const op::Op& op = program().ops[index];
+    const op::ValueId id = op.outputs[0];
+    if (wants(id)) {
+      const int64_t first = id == program().logits() && !step_->all_logits ? tokens_ - 1 : 0;
+      step_->observer->see(
+          id, {DType::kF32, row(id, first), {tokens_ - first, program().value(id).width}});
+    }
+    if (!std::holds_alternative<op::Attention>(op.what)) return;
+    const std::vector<int64_t> shape = {program().value(op.outputs[1]).width, tokens_,
+                                        positions() + tokens_};
+    if (wants(op.outputs[1]))
+      step_->observer->see(op.outputs[1], {DType::kF32, scores_.data(), shape});
+    if (wants(op.outputs[2]))
+      step_->observer->see(op.outputs[2], {DType::kF32, probs_.data(), shape});
+  }
+
+  const Kernels& kernels_;
+  Weights weights_;
+  std::vector<Cache> caches_;  // one an Attention op, in order
+  bool half_cache_;
+  bool takes_codes_ = false;   // some product rounds its inputs to 16 bits
+  bool takes_floats_ = false;  // some product does not
+  int64_t longest_column_ = 0;
+  Plan plan_;
+  Team team_;
+  std::vector<Scratch> scratch_;             // a member each
+  std::vector<std::atomic<int64_t>> taken_;  // pieces of a stage's work that somebody has taken
+  std::vector<size_t> cache_of_, rope_of_;   // by op
+  std::vector<RopeTable> ropes_;
+  std::vector<std::vector<float>> slots_;  // [tokens, width]
+  ColumnBuffer columns_;                   // inputs of the coming products
+  std::vector<float> scores_, probs_;      // [heads, rows, positions], where somebody watches
+
+  // Of the current step.
+  const Step* step_ = nullptr;
+  int64_t tokens_ = 0;
+  std::vector<int64_t> first_row_;  // by value: rows before it need not be computed
+  bool cancelled_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
+  LS_TRY(const Target* target, choose_target());
+  const bool half = options.kv == DType::kF16;
+  if (!half && options.kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  int64_t cache_bytes = 0;
+  for (const op::Op& op : program.ops)
+    if (const auto* attention = std::get_if<op::Attention>(&op.what))
+      cache_bytes += Cache::bytes(*attention, program.context_length, half);
+  if (const int64_t available = available_memory_bytes(); cache_bytes > available)
+    return error("the KV cache for {} positions needs {:.1f} GB, {:.1f} GB are free; try --ctx {}",
+                 program.context_length, static_cast<double>(cache_bytes) / 1e9,
+                 static_cast<double>(available) / 1e9,
+                 available / (cache_bytes / program.context_length));
+  std::vector<Cache> caches;
+  for (const op::Op& op : program.ops)
+    if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
+      LS_TRY(Cache cache, Cache::create(*attention, program.context_length, half));
+      caches.push_back(std::move(cache));
+    }
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  LS_TRY(Weights weights, Weights::load(program, *target->kernels, options.repack, threads));
+  return std::make_unique<CpuExecutor>(program, *target->kernels, std::move(weights),
+                                       std::move(caches), threads, half);
+}
+
+}  // namespace lockstep::exec::cpu

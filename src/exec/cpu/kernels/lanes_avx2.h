@@ -1,0 +1,197 @@
+// Sixteen lanes in two AVX2 registers; see lanes_avx512.h.
+#pragma once
+
+#include <cstdint>
+
+#include <immintrin.h>
+
+#define LS_LANE static inline __attribute__((always_inline))
+
+namespace lockstep::exec::cpu {
+namespace {
+
+struct F {
+  __m256 a, b;
+};
+struct I {
+  __m256i a, b;
+};
+
+LS_LANE __m256i load256(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+LS_LANE __m128i load128(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+
+LS_LANE F f_zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+LS_LANE F f_set(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+LS_LANE F f_load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+LS_LANE void f_store(float* p, F x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+LS_LANE F f_load_some(const float* p, int64_t count) {
+  alignas(32) float x[16] = {};
+  for (int64_t i = 0; i < count; ++i) x[i] = p[i];
+  return f_load(x);
+}
+LS_LANE void f_store_some(float* p, F x, int64_t count) {
+  alignas(32) float y[16];
+  f_store(y, x);
+  for (int64_t i = 0; i < count; ++i) p[i] = y[i];
+}
+LS_LANE F f_add(F x, F y) {
+  return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+LS_LANE F f_sub(F x, F y) {
+  return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+LS_LANE F f_mul(F x, F y) {
+  return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+LS_LANE F f_div(F x, F y) {
+  return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+LS_LANE F f_fma(F x, F y, F z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+LS_LANE F f_max(F x, F y) {
+  return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+LS_LANE F f_min(F x, F y) {
+  return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+LS_LANE F f_abs(F x) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
+}
+LS_LANE float f_sum(F a) {
+  alignas(32) float x[16];
+  f_store(x, a);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) x[i] += x[i + width];
+  return x[0];
+}
+LS_LANE float f_largest(F a) {
+  alignas(32) float x[16];
+  f_store(x, a);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
+  return x[0];
+}
+LS_LANE F f_from_half(const uint16_t* p) {
+  return {_mm256_cvtph_ps(load128(p)), _mm256_cvtph_ps(load128(p + 8))};
+}
+LS_LANE void f_to_half(uint16_t* p, F x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, kNearest));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, kNearest));
+}
+LS_LANE F f_from_bfloat(const uint16_t* p) {
+  return {
+      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16)),
+      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p + 8)), 16)),
+  };
+}
+LS_LANE F f_from_u8(const uint8_t* p) {
+  const __m128i bytes = load128(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+LS_LANE F f_from_i8(const int8_t* p) {
+  const __m128i bytes = load128(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+LS_LANE F f_from_i(I x) {
+  return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
+LS_LANE I i_from_f(F x) {
+  return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
+}
+LS_LANE F f_from_bits(I x) {
+  return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
+}
+LS_LANE I i_bits(F x) {
+  return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
+}
+
+LS_LANE I i_zero() {
+  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+LS_LANE I i_set(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+LS_LANE I i_load(const void* p) {
+  return {load256(p), load256(static_cast<const char*>(p) + 32)};
+}
+LS_LANE void i_store(void* p, I x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
+}
+LS_LANE I i_add(I x, I y) {
+  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+LS_LANE I i_sub(I x, I y) {
+  return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
+}
+LS_LANE I i_and(I x, I y) {
+  return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
+}
+LS_LANE I i_or(I x, I y) {
+  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+template <int N>
+LS_LANE I i_shift_left(I x) {
+  return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)};
+}
+template <int N>
+LS_LANE I i_shift_right(I x) {
+  return {_mm256_srai_epi32(x.a, N), _mm256_srai_epi32(x.b, N)};
+}
+template <int N>
+LS_LANE I i_shift16(I x) {
+  if constexpr (N > 0) return {_mm256_srli_epi16(x.a, N), _mm256_srli_epi16(x.b, N)};
+  if constexpr (N < 0) return {_mm256_slli_epi16(x.a, -N), _mm256_slli_epi16(x.b, -N)};
+  return x;
+}
+template <int N>
+LS_LANE I i_shift16_signed(I x) {
+  return {_mm256_srai_epi16(x.a, N), _mm256_srai_epi16(x.b, N)};
+}
+struct Table {
+  __m256i v;  // 16 bytes, twice
+};
+LS_LANE Table table_of(const int8_t* levels) {
+  return {_mm256_broadcastsi128_si256(load128(levels))};
+}
+LS_LANE __m256i look_up256(__m256i table, __m256i places) {
+  // The upper byte of a half is zero and finds level 0; shifting drops it and extends the sign.
+  return _mm256_srai_epi16(_mm256_slli_epi16(_mm256_shuffle_epi8(table, places), 8), 8);
+}
+LS_LANE I i_look_up(Table table, I places) {
+  return {look_up256(table.v, places.a), look_up256(table.v, places.b)};
+}
+LS_LANE I i_dot(I sum, I x, I y) {
+#ifdef __AVXVNNI__
+  return {_mm256_dpwssd_avx_epi32(sum.a, x.a, y.a), _mm256_dpwssd_avx_epi32(sum.b, x.b, y.b)};
+#else
+  return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, y.a)),
+          _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, y.b))};
+#endif
+}
+
+// Tile sizes that fit 16 registers.
+constexpr int kIntPanels = 1, kIntColumns = 4;
+constexpr int kFloatPanels = 1, kFloatColumns = 6;
+constexpr int kStreams = 1;
+
+}  // namespace
+}  // namespace lockstep::exec::cpu

@@ -1,0 +1,112 @@
+#include "exec/cpu/row_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
+#include "op/rope.h"
+#include "quant/decode.h"
+
+namespace lockstep::exec::cpu {
+namespace {
+
+struct Evaluate {
+  const RowCall& call;
+
+  void operator()(const op::Embed& embed) const {
+    const int64_t row =
+        embed.index == op::Embed::Index::kToken ? int64_t{call.token} : call.position;
+    quant::decode(embed.table.format->format(), embed.table.row(row), embed.table.columns,
+                  call.out);
+  }
+
+  void operator()(const op::Norm& norm) const {
+    const auto epsilon = static_cast<float>(norm.epsilon);
+    for (int64_t first = 0; first < call.width; first += norm.group) {
+      const float* x = call.inputs[0] + first;
+      if (norm.kind == op::Norm::Kind::kRms)
+        call.kernels.rms_norm(x, call.weight, epsilon, norm.group, call.out + first);
+      else
+        call.kernels.layer_norm(x, call.weight, call.bias, epsilon, norm.group, call.out + first);
+    }
+  }
+
+  void operator()(const op::Slice& slice) const {
+    std::copy_n(call.inputs[0] + slice.first, call.width, call.out);
+  }
+
+  void operator()(const op::Rope& rope) const {
+    std::copy_n(call.inputs[0], call.width, call.out);
+    const int64_t pairs = rope.dims / 2;
+    const float* c = call.rope->cosines.data() + call.row * pairs;
+    const float* s = call.rope->sines.data() + call.row * pairs;
+    const bool adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
+    for (int64_t head = 0; head < call.width; head += rope.head_size) {
+      float* out = call.out + head;
+      for (int64_t i = 0; i < pairs; ++i) {
+        float& a = out[adjacent ? 2 * i : i];
+        float& b = out[adjacent ? 2 * i + 1 : i + pairs];
+        const float x = a, y = b;
+        a = x * c[i] - y * s[i];
+        b = x * s[i] + y * c[i];
+      }
+    }
+  }
+
+  void operator()(const op::Activate& activate) const {
+    const float* x = call.inputs[0];
+    const float* other = call.inputs.size() > 1 ? call.inputs[1] : nullptr;
+    switch (activate.kind) {
+      case op::Activate::Kind::kSilu:
+        return call.kernels.silu(x, other, call.width, call.out);
+      case op::Activate::Kind::kGeluTanh:
+        return call.kernels.gelu_tanh(x, other, call.width, call.out);
+      case op::Activate::Kind::kGeluErf:
+        for (int64_t i = 0; i < call.width; ++i) {
+          const double v = x[i];
+          const auto y = static_cast<float>(0.5 * v * (1 + std::erf(v / std::numbers::sqrt2)));
+          call.out[i] = other != nullptr ? y * other[i] : y;
+        }
+    }
+  }
+
+  void operator()(const op::Add&) const {
+    call.kernels.add(call.inputs[0], call.inputs[1], call.width, call.out);
+  }
+
+  void operator()(const op::Scale& scale) const {
+    call.kernels.scale(call.inputs[0], static_cast<float>(scale.factor), call.width, call.out);
+  }
+
+  void operator()(const op::Linear&) const { LS_CHECK(false, "a product is no row op"); }
+  void operator()(const op::Attention&) const { LS_CHECK(false, "attention is no row op"); }
+};
+
+}  // namespace
+
+RopeTable::RopeTable(const op::Rope& rope)
+    : frequencies(op::rope_frequencies(rope)), magnitude(op::rope_magnitude(rope)) {}
+
+bool RopeTable::serves(const op::Rope& rope) const {
+  return frequencies == op::rope_frequencies(rope) && magnitude == op::rope_magnitude(rope);
+}
+
+void RopeTable::fill(int64_t first_position, int64_t tokens) {
+  const size_t pairs = frequencies.size();
+  cosines.resize(static_cast<size_t>(tokens) * pairs);
+  sines.resize(cosines.size());
+  for (size_t t = 0; t < static_cast<size_t>(tokens); ++t)
+    for (size_t i = 0; i < pairs; ++i) {
+      const double angle =
+          static_cast<double>(first_position + static_cast<int64_t>(t)) * frequencies[i];
+      cosines[t * pairs + i] = static_cast<float>(std::cos(angle) * magnitude);
+      sines[t * pairs + i] = static_cast<float>(std::sin(angle) * magnitude);
+    }
+}
+
+void evaluate_row(const op::What& what, const RowCall& call) {
+  std::visit(Evaluate{call}, what);
+}
+
+}  // namespace lockstep::exec::cpu

@@ -1,0 +1,99 @@
+#include "exec/cpu/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+namespace lockstep::exec::cpu {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits until the number differs from `seen`. Steps follow each other closely while text is
+// generated, so it pays to spin; where cores are shared, others must get their turn.
+constexpr int kSpins = 2'000, kYields = 500;
+
+uint32_t await_change(const std::atomic<uint32_t>& number, uint32_t seen, bool sleep) {
+  for (int turn = 0;; ++turn) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (const uint32_t now = number.load(std::memory_order_acquire); now != seen) return now;
+      relax();
+    }
+    if (sleep && turn >= kYields) {
+      number.wait(seen, std::memory_order_acquire);
+      turn = 0;
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+// The cores that this process may use, in order.
+std::vector<int> usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  return cores;
+}
+
+}  // namespace
+
+Team::Team(int size) : size_(size) {
+  // Each helper stays on a core of its own where there are enough; the caller's thread is not ours
+  // to bind.
+  const std::vector<int> cores = usable_cores();
+  for (int member = 1; member < size; ++member) {
+    threads_.emplace_back([this, member] { work(member); });
+    if (static_cast<int>(cores.size()) < size) continue;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (size_t i = 1; i < cores.size(); ++i)
+      if (static_cast<int>(i % static_cast<size_t>(size)) == member % size) CPU_SET(cores[i], &set);
+    if (CPU_COUNT(&set) > 0)
+      pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set);
+  }
+}
+
+Team::~Team() {
+  stop_ = true;
+  job_number_.fetch_add(1, std::memory_order_release);
+  job_number_.notify_all();
+}
+
+void Team::run(const std::function<void(int)>& job) {
+  if (size_ == 1) return job(0);
+  job_ = &job;
+  job_number_.fetch_add(1, std::memory_order_release);
+  job_number_.notify_all();
+  job(0);
+  meet();  // with the others at the end of work()
+}
+
+void Team::meet() {
+  if (size_ == 1) return;
+  const uint32_t meeting = meetings_.load(std::memory_order_acquire);
+  if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    waiting_.store(0, std::memory_order_relaxed);
+    meetings_.fetch_add(1, std::memory_order_release);
+    return;
+  }
+  await_change(meetings_, meeting, false);
+}
+
+void Team::work(int member) {
+  uint32_t seen = 0;
+  while (true) {
+    seen = await_change(job_number_, seen, true);
+    if (stop_) return;
+    (*job_)(member);
+    meet();
+  }
+}
+
+}  // namespace lockstep::exec::cpu
