@@ -1,0 +1,115 @@
+// Whole models on the fast executors, against the reference: the shipped ones, and forged ones of
+// every architecture and format.
+#include <filesystem>
+#include <random>
+
+#include "base/random.h"
+#include "base/temporary_folder.h"
+#include "executors/run.h"
+#include "forge/forge.h"
+#include "model/archs.h"
+#include "model/model.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<exec::TokenId> random_tokens(Random& random, int64_t vocabulary, int64_t count) {
+  std::vector<exec::TokenId> out;
+  for (int64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<exec::TokenId>(random.below(vocabulary)));
+  return out;
+}
+
+// The largest NMSE of the logits: with an f16 cache, and with an f32 one.
+struct Limits {
+  double half, single;
+};
+constexpr Limits kFloat = {1e-6, 1e-11}, kQuantized = {2e-6, 1e-6};
+
+class CpuModels : public ::testing::Test {
+ protected:
+  void check(const std::string& path, int64_t tokens, Limits limits) {
+    SCOPED_TRACE(fmt::format("{}, {} tokens, seed {}", path, tokens, seed_));
+    const auto model = model::Model::load(path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto program = model->program(tokens);
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    const auto ids = random_tokens(random_, program->vocabulary, tokens);
+    const Outcome expected = run(*program, ids, {});
+    const Outcome half = run(*program, ids, {.device = "cpu"});
+    const Outcome single =
+        run(*program, ids, {.device = "cpu", .options = {.kv = DType::kF32}, .steps = {7, 1, 13}});
+    EXPECT_LE(nmse(half.logits, expected.logits), limits.half);
+    EXPECT_LE(nmse(single.logits, expected.logits), limits.single);
+
+    const auto expect_same = [&](const Way& way) {
+      EXPECT_EQ(bits(run(*program, ids, way).logits), bits(half.logits)) << way.target;
+    };
+    expect_same({.device = "cpu", .options = {.threads = 1}, .steps = {1, 2, 31}});
+    expect_same({.device = "cpu", .options = {.threads = 3}, .watched = true});
+    expect_same({.device = "cpu", .options = {.repack = false}});
+    for (const std::string& target : supported_targets())
+      if (target != "portable" || tokens < 20) expect_same({.device = "cpu", .target = target});
+  }
+
+  uint64_t seed_ = std::random_device{}();
+  Random random_{seed_};
+};
+
+TEST_F(CpuModels, Shipped) {
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_MODELS)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string path = entry.path().string();
+    const bool quantized = path.find("q4_k_m") != std::string::npos;
+    check(path, 70, quantized ? kQuantized : kFloat);
+  }
+}
+
+TEST_F(CpuModels, ForgedInEveryArchitectureAndFormat) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  for (const model::Architecture& arch : model::architectures())
+    for (const char* type : {"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k",
+                             "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"}) {
+      forge::Spec spec;
+      spec.arch = arch.name;
+      spec.width = 256;
+      spec.heads = 8;
+      spec.kv_heads = arch.name == "gpt2" ? 8 : 2;
+      spec.feed_forward = 512;
+      spec.vocabulary = 131;
+      spec.window = arch.name == "phi3" ? 9 : 0;
+      spec.type = type;
+      spec.pure = true;
+      spec.seed = random_.next();
+      const std::string path = (folder->path() / "model.gguf").string();
+      const auto written = forge::write_model(spec, path, forge::Existing::kReplace);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      check(path, 19,
+            std::string_view(type).ends_with('6') || type == std::string_view("f32") ? kFloat
+                                                                                     : kQuantized);
+    }
+}
+
+// At the end of a prompt only the last row of the last layer is computed; it is the same.
+TEST_F(CpuModels, TheLastRowAloneIsTheSame) {
+  const auto model = model::Model::load(LOCKSTEP_MODELS "/haiku-qwen2-q4_k_m.gguf");
+  ASSERT_TRUE(model.ok());
+  const auto program = model->program(64);
+  ASSERT_TRUE(program.ok());
+  const auto ids = random_tokens(random_, program->vocabulary, 50);
+  const Outcome all = run(*program, ids, {.device = "cpu"});
+  auto executor = exec::find_device("cpu").value()->create(*program, {});
+  ASSERT_TRUE(executor.ok());
+  for (int round = 0; round < 2; ++round) {  // the second time from a cache with old contents
+    (*executor)->rewind(0);
+    const auto last = (*executor)->run({ids, false, nullptr, nullptr});
+    ASSERT_TRUE(last.ok());
+    ASSERT_EQ(last->shape, (std::vector<int64_t>{1, program->vocabulary}));
+    for (int64_t i = 0; i < last->size(); ++i)
+      ASSERT_EQ(last->at(i), all.logits[all.logits.size() - static_cast<size_t>(last->size() - i)]);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

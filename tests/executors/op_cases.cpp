@@ -1,0 +1,221 @@
+#include "executors/op_cases.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "quant/blocks.h"
+#include "quant/encode.h"
+
+namespace lockstep {
+namespace {
+
+using quant::Format;
+
+// Random codes with sane scales, for formats that cannot be encoded.
+template <class Block>
+void fill_random(Random& random, Block& block) {
+  auto* bytes = reinterpret_cast<uint8_t*>(&block);
+  for (size_t i = 0; i < sizeof block; ++i) bytes[i] = static_cast<uint8_t>(random.below(256));
+  if constexpr (requires { block.d; })
+    block.d = float_to_half(static_cast<float>(0.01 * random.gaussian()));
+  if constexpr (requires { block.d_min; })
+    block.d_min = float_to_half(static_cast<float>(0.01 * random.gaussian()));
+  if constexpr (requires { block.m; })
+    block.m = float_to_half(static_cast<float>(0.1 * random.gaussian()));
+  if constexpr (requires { block.exponent; })
+    block.exponent = static_cast<uint8_t>(120 + random.below(8));
+}
+
+constexpr int64_t kPositions = 300;  // of the cache
+
+void linear_case(std::vector<OpCase>& out, Format format, int64_t rows, int64_t columns,
+                 int64_t tokens, bool bias) {
+  const quant::FormatInfo& info = quant::info(format);
+  if (columns % info.block_values != 0) return;
+  const bool quantized = info.block_values > 1;
+  out.push_back({fmt::format("linear {} {}x{} on {} tokens{}", info.name, rows, columns, tokens,
+                             bias ? " with bias" : ""),
+                 quantized ? Rounding::kQuantized : Rounding::kFloat, [=](CaseBuilder& b) {
+                   b.tokens = tokens;
+                   op::Linear linear{b.weight(format, rows, columns, 0.1), {}};
+                   if (bias) linear.bias = b.weight(Format::kF32, 1, rows);
+                   b.add(linear, {b.input(columns)}, rows);
+                 }});
+}
+
+void add_linears(std::vector<OpCase>& out) {
+  quant::Format formats[] = {Format::kF32,  Format::kF16,    Format::kBF16,   Format::kQ4_0,
+                             Format::kQ4_1, Format::kQ5_0,   Format::kQ5_1,   Format::kQ8_0,
+                             Format::kQ2_K, Format::kQ3_K,   Format::kQ4_K,   Format::kQ5_K,
+                             Format::kQ6_K, Format::kIQ4_NL, Format::kIQ4_XS, Format::kMXFP4};
+  for (const Format format : formats) {
+    linear_case(out, format, 40, 256, 1, false);
+    linear_case(out, format, 257, 512, 7, true);
+    linear_case(out, format, 100, 768, 1, true);
+    linear_case(out, format, 1, 32, 13, false);
+    linear_case(out, format, 129, 96, 25, false);
+    linear_case(out, format, 33, 1120, 2, true);  // three blocks of 256 and a part
+    linear_case(out, format, 64, 2816, 49, false);
+    linear_case(out, format, 7, 1, 3, true);
+    linear_case(out, format, 16, 255, 12, false);
+    linear_case(out, format, 17, 257, 1, false);
+  }
+}
+
+void add_rows(std::vector<OpCase>& out) {
+  for (const Format format : {Format::kF32, Format::kF16, Format::kQ4_K, Format::kQ8_0})
+    out.push_back(
+        {fmt::format("embed {}", quant::info(format).name), Rounding::kNone, [=](CaseBuilder& b) {
+           b.add(op::Embed{b.weight(format, kPositions, 256), op::Embed::Index::kToken}, {}, 256);
+         }});
+  out.push_back(
+      {"embed by position", Rounding::kNone, [](CaseBuilder& b) {
+         b.add(op::Embed{b.weight(Format::kF32, kPositions, 7), op::Embed::Index::kPosition}, {},
+               7);
+       }});
+  for (const int64_t width : {1, 7, 64, 255, 257, 896}) {
+    for (const bool layer : {false, true})
+      out.push_back({fmt::format("{} norm of {}", layer ? "layer" : "rms", width), Rounding::kFloat,
+                     [=](CaseBuilder& b) {
+                       op::Norm norm;
+                       norm.kind = layer ? op::Norm::Kind::kLayer : op::Norm::Kind::kRms;
+                       norm.group = width;
+                       norm.epsilon = 1e-5;
+                       norm.weight = b.weight(Format::kF32, 1, width);
+                       if (layer) norm.bias = b.weight(Format::kF32, 1, width);
+                       b.add(norm, {b.input(2 * width, 3)}, 2 * width);
+                     }});
+    for (const auto kind :
+         {op::Activate::Kind::kSilu, op::Activate::Kind::kGeluTanh, op::Activate::Kind::kGeluErf})
+      for (const bool gated : {false, true})
+        out.push_back({fmt::format("activation {}{} of {}", static_cast<int>(kind),
+                                   gated ? ", gated," : "", width),
+                       Rounding::kFloat, [=](CaseBuilder& b) {
+                         std::vector<op::ValueId> inputs = {b.input(width, 4, true)};
+                         if (gated) inputs.push_back(b.input(width));
+                         b.add(op::Activate{kind}, inputs, width);
+                       }});
+    out.push_back({fmt::format("add of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
+                     b.add(op::Add{}, {b.input(width, 1, true), b.input(width)}, width);
+                   }});
+    out.push_back({fmt::format("scale of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
+                     b.add(op::Scale{0.22}, {b.input(width, 1, true)}, width);
+                   }});
+    out.push_back({fmt::format("slice of {}", width), Rounding::kNone, [=](CaseBuilder& b) {
+                     b.add(op::Slice{3}, {b.input(width + 5, 1, true)}, width);
+                   }});
+  }
+  for (const bool adjacent : {false, true})
+    for (const int64_t dims : {2, 32, 80})
+      out.push_back({fmt::format("rope of {} dims, {}", dims, adjacent ? "adjacent" : "halves"),
+                     Rounding::kFloat, [=](CaseBuilder& b) {
+                       op::Rope rope;
+                       rope.head_size = 80;
+                       rope.dims = dims;
+                       rope.pairing =
+                           adjacent ? op::Rope::Pairing::kAdjacent : op::Rope::Pairing::kHalves;
+                       rope.base = 500000;
+                       rope.magnitude = 1.1;
+                       b.add(rope, {b.input(3 * 80)}, 3 * 80);
+                     }});
+}
+
+void attention_case(std::vector<OpCase>& out, op::Attention attention, int64_t tokens) {
+  out.push_back(
+      {fmt::format("attention of {}/{} heads of {}/{}{}{} on {} tokens", attention.heads,
+                   attention.kv_heads, attention.head_size, attention.value_size,
+                   attention.window > 0 ? fmt::format(", window {},", attention.window) : "",
+                   attention.soft_cap > 0 ? ", capped," : "", tokens),
+       Rounding::kCache, [=](CaseBuilder& b) {
+         b.tokens = tokens;
+         op::Attention a = attention;
+         a.scale = 1 / std::sqrt(static_cast<double>(a.head_size));
+         const op::ValueId q = b.input(a.heads * a.head_size, 2);
+         const op::ValueId k = b.input(a.kv_heads * a.head_size);
+         const op::ValueId v = b.input(a.kv_heads * a.value_size);
+         b.attention(a, q, k, v);
+       }});
+}
+
+void add_attentions(std::vector<OpCase>& out) {
+  for (const int64_t tokens : {1, 2, 31, 33, 129, 257}) {
+    attention_case(out, {.heads = 4, .kv_heads = 4, .head_size = 64, .value_size = 64}, tokens);
+    attention_case(out, {.heads = 14, .kv_heads = 2, .head_size = 64, .value_size = 64}, tokens);
+    attention_case(out, {.heads = 3, .kv_heads = 1, .head_size = 7, .value_size = 7}, tokens);
+    attention_case(out, {.heads = 2, .kv_heads = 2, .head_size = 96, .value_size = 80}, tokens);
+    attention_case(out,
+                   {.heads = 4, .kv_heads = 2, .head_size = 128, .value_size = 128, .window = 20},
+                   tokens);
+    attention_case(
+        out, {.heads = 2, .kv_heads = 1, .head_size = 32, .value_size = 32, .soft_cap = 5}, tokens);
+  }
+}
+
+}  // namespace
+
+op::Weight CaseBuilder::weight(Format format, int64_t rows, int64_t columns, double spread) {
+  const quant::FormatInfo& info = quant::info(format);
+  const int64_t values = rows * columns;
+  std::vector<std::byte>& bytes =
+      storage_.emplace_back(static_cast<size_t>(quant::size_bytes(info, values)));
+  if (quant::encodable(format)) {
+    std::vector<float> floats(static_cast<size_t>(values));
+    for (float& value : floats) value = static_cast<float>(spread * random.gaussian());
+    quant::encode(format, floats.data(), values, bytes.data());
+  } else {
+    quant::visit_format(format, [&](auto block) {
+      for (size_t at = 0; at < bytes.size(); at += sizeof block) {
+        fill_random(random, block);
+        std::memcpy(bytes.data() + at, &block, sizeof block);
+      }
+    });
+  }
+  return {fmt::format("weight {}", storage_.size()), &info, rows, columns, bytes};
+}
+
+op::ValueId CaseBuilder::input(int64_t width, double spread, bool edges) {
+  const op::Weight table = weight(Format::kF32, kPositions, width, spread);
+  if (edges) {
+    constexpr float kEdges[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 1e-30f, 60.0f, -60.0f, 1e4f, -1e4f};
+    auto* floats = reinterpret_cast<float*>(storage_.back().data());
+    for (int64_t i = 0; i < kPositions * width; i += 3)
+      floats[i] = kEdges[random.below(std::ssize(kEdges))];
+  }
+  return add(op::Embed{table, op::Embed::Index::kPosition}, {}, width);
+}
+
+op::ValueId CaseBuilder::add(op::What what, std::vector<op::ValueId> inputs, int64_t width) {
+  const auto id = static_cast<op::ValueId>(program_.values.size());
+  program_.values.push_back({fmt::format("value {}", id), width});
+  program_.ops.push_back({std::move(what), std::move(inputs), {id}});
+  return id;
+}
+
+op::ValueId CaseBuilder::attention(const op::Attention& attention, op::ValueId q, op::ValueId k,
+                                   op::ValueId v) {
+  const op::ValueId mix = add(attention, {q, k, v}, attention.heads * attention.value_size);
+  for (const char* name : {"scores", "probs"}) {
+    program_.ops.back().outputs.push_back(static_cast<op::ValueId>(program_.values.size()));
+    program_.values.push_back({name, attention.heads, op::Value::Shape::kScores});
+  }
+  return mix;
+}
+
+const op::Program& CaseBuilder::finish() {
+  program_.vocabulary = program_.value(program_.logits()).width;
+  program_.context_length = kPositions;
+  for (int64_t i = 0; i < tokens; ++i)
+    ids.push_back(static_cast<exec::TokenId>(random.below(program_.vocabulary)));
+  return program_;
+}
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> out;
+  add_linears(out);
+  add_rows(out);
+  add_attentions(out);
+  return out;
+}
+
+}  // namespace lockstep

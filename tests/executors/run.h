@@ -1,0 +1,104 @@
+// Running a program on an executor and keeping what it computes, for the tests.
+#pragma once
+
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "exec/cpu/kernels/targets.h"
+#include "exec/registry.h"
+
+namespace lockstep {
+
+// Everything that an executor shows, by name; scores as [heads, tokens, positions] of each step.
+class Keeper : public exec::Observer {
+ public:
+  explicit Keeper(const op::Program& program) : program_(program) {}
+  bool wants(op::ValueId) const override { return true; }
+  void see(op::ValueId id, const exec::View& view) override {
+    std::vector<double>& kept = values[program_.value(id).name];
+    for (int64_t i = 0; i < view.size(); ++i) kept.push_back(view.at(i));
+  }
+
+  std::map<std::string, std::vector<double>> values;
+
+ private:
+  const op::Program& program_;
+};
+
+struct Way {
+  std::string device = "reference";
+  std::string target = "";  // of the cpu executor; empty: the best
+  exec::Options options{};
+  std::vector<int64_t> steps = {};  // tokens of each; empty: all at once
+  bool watched = false;
+};
+
+struct Outcome {
+  std::vector<double> logits;  // of all tokens
+  std::map<std::string, std::vector<double>> values;
+};
+
+inline Outcome run(const op::Program& program, std::span<const exec::TokenId> tokens,
+                   const Way& way) {
+  setenv("LOCKSTEP_CPU_TARGET", way.target.c_str(), 1);
+  auto executor = exec::find_device(way.device).value()->create(program, way.options);
+  EXPECT_TRUE(executor.ok()) << executor.error().message;
+  Outcome out;
+  if (!executor.ok()) return out;
+  Keeper keeper(program);
+  std::vector<int64_t> steps = way.steps;
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (const int64_t rest = count - std::accumulate(steps.begin(), steps.end(), int64_t{0});
+      rest > 0)
+    steps.push_back(rest);
+  size_t first = 0;
+  for (const int64_t step : steps) {
+    if (first == tokens.size()) break;
+    const auto size = std::min(static_cast<size_t>(step), tokens.size() - first);
+    const auto logits = (*executor)->run(
+        {tokens.subspan(first, size), true, way.watched ? &keeper : nullptr, nullptr});
+    EXPECT_TRUE(logits.ok()) << logits.error().message;
+    if (!logits.ok()) return out;
+    for (int64_t i = 0; i < logits->size(); ++i) out.logits.push_back(logits->at(i));
+    first += size;
+  }
+  out.values = std::move(keeper.values);
+  return out;
+}
+
+// Mean square of the difference over that of the expected values; infinite where one is not a
+// number and the other is.
+inline double nmse(const std::vector<double>& actual, const std::vector<double>& expected) {
+  EXPECT_EQ(actual.size(), expected.size());
+  if (actual.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i]))) continue;
+    difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+  }
+  for (const double value : expected)
+    if (std::isfinite(value)) size += value * value;
+  if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+  return difference == 0 ? 0 : difference / size;
+}
+
+inline std::vector<uint64_t> bits(const std::vector<double>& values) {
+  std::vector<uint64_t> out;
+  for (const double value : values) out.push_back(std::bit_cast<uint64_t>(value));
+  return out;
+}
+
+inline std::vector<std::string> supported_targets() {
+  std::vector<std::string> out;
+  for (const exec::cpu::Target& target : exec::cpu::targets())
+    if (target.supported()) out.emplace_back(target.name);
+  return out;
+}
+
+}  // namespace lockstep
