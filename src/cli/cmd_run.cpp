@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/device.h"
 #include "cli/model_path.h"
 #include "cli/prompt.h"
 #include "cli/recording.h"
@@ -26,8 +27,7 @@ struct Flags {
   std::vector<std::string> stops;
   bool ignore_end = false;
   int64_t context = 0;
-  std::string device;
-  int threads = 0;
+  DeviceFlags device;
   bool json = false;
   RecordingFlags recording;
 };
@@ -84,7 +84,7 @@ Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const model::Model model, model::Model::load(path));
   LS_TRY(const Prompt prompt, read_prompt(flags.prompt, model));
-  LS_TRY(const exec::Device* device, exec::find_device(flags.device));
+  LS_TRY(const exec::Device* device, exec::find_device(flags.device.name));
 
   engine::Request request;
   request.prompt = prompt.tokens;
@@ -103,10 +103,8 @@ Result<int> run(const Flags& flags) {
       flags.context > 0
           ? flags.context
           : prompt_size + std::min(limit - prompt_size, std::max<int64_t>(flags.max_tokens, 0));
-  exec::Options options;
-  options.threads = flags.threads;
-  LS_TRY(engine::Session session,
-         engine::Session::create(model, prompt.tokenizer.get(), *device, options, context));
+  LS_TRY(engine::Session session, engine::Session::create(model, prompt.tokenizer.get(), *device,
+                                                          options_of(flags.device), context));
 
   LS_TRY(Recording recording,
          Recording::start(flags.recording, model, *device, session, prompt, request.sampling));
@@ -168,9 +166,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_flag("--ignore-eos", flags->ignore_end, "Go on after an end-of-text token");
   app.add_option("--ctx", flags->context, "Positions of the KV cache (default: what the run needs)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option("--device", flags->device, "What runs it (default: the fastest there is)");
-  app.add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
-      ->check(CLI::Range(1, 1024));
+  declare_device(app, flags->device);
   declare_recording(app, flags->recording);
   app.add_flag("--json", flags->json, "Print one JSON object with text, tokens and times");
   return [flags] { return run(*flags); };

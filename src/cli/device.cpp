@@ -1,0 +1,26 @@
+#include "cli/device.h"
+
+namespace lockstep::cli {
+
+void declare_device(CLI::App& app, DeviceFlags& flags) {
+  std::string names;
+  for (const exec::Device& device : exec::devices())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", device.name);
+  app.add_option("--device", flags.name,
+                 fmt::format("What runs it: {} (default: the first of these)", names));
+  app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 or f32 (cpu)")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  app.add_flag("--no-repack", flags.no_repack,
+               "Use the weights as they lie in the file: less memory, slower (cpu)");
+}
+
+exec::Options options_of(const DeviceFlags& flags) {
+  return {.threads = flags.threads,
+          .kv = flags.kv == "f32" ? DType::kF32 : DType::kF16,
+          .repack = !flags.no_repack};
+}
+
+}  // namespace lockstep::cli
