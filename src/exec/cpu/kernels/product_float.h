@@ -107,24 +107,42 @@ void generate_floats(const Product& product, int64_t panel) {
   unrolled<0, Streams>([&](auto s) { store_rows(product, panel + s, 0, total[s]); });
 }
 
+// Weights of a block as floats: [panels][length][16], `stride` floats from panel to panel. Those
+// that are floats already are used where they lie.
+struct FloatPanels {
+  const float* data;
+  int64_t stride;
+};
+
+template <class Read>
+LS_LANE FloatPanels float_panels(const Product& product, int64_t first_panel, int64_t panels,
+                                 int64_t first, int64_t length, float* buffer) {
+  const std::byte* base = product.panels + first_panel * product.panel_bytes;
+  if constexpr (std::is_same_v<Read, ReadF32>)
+    return {reinterpret_cast<const float*>(base) + first * kPanelRows,
+            product.panel_bytes / Read::kBytes};
+  for (int64_t p = 0; p < panels; ++p)
+    for (int64_t k = 0; k < length; ++k)
+      f_store(buffer + (p * kBlock + k) * kPanelRows,
+              Read::at(base + p * product.panel_bytes, (first + k) * kPanelRows));
+  return {buffer, kBlock * kPanelRows};
+}
+
 template <class Read>
 void prompt_floats(const Product& product, int64_t first_panel, int64_t panels) {
   const Columns& x = *product.x;
   constexpr int64_t kStride = kPanelGroup * kPanelRows;
-  auto* weights = reinterpret_cast<float*>(product.scratch);  // [panels][256][16]
-  float* parts = weights + kStride * kBlock;                  // [kTile][kStride]
-  float* totals = parts + kStride * kTile;                    // [columns][kStride]
+  auto* buffer = reinterpret_cast<float*>(product.scratch);  // [panels][256][16]
+  float* parts = buffer + kStride * kBlock;                  // [kTile][kStride]
+  float* totals = parts + kStride * kTile;                   // [columns][kStride]
   for (int64_t i = 0; i < x.count * kStride; i += 16) f_store(totals + i, f_zero());
   for (int64_t first = 0; first < x.length; first += kBlock) {
     const int64_t length = x.length - first < kBlock ? x.length - first : kBlock;
-    for (int64_t p = 0; p < panels; ++p) {
-      const std::byte* panel = product.panels + (first_panel + p) * product.panel_bytes;
-      for (int64_t k = 0; k < length; ++k)
-        f_store(weights + (p * kBlock + k) * kPanelRows, Read::at(panel, (first + k) * kPanelRows));
-    }
+    const FloatPanels weights =
+        float_panels<Read>(product, first_panel, panels, first, length, buffer);
     for (int64_t tile = 0; tile < x.count; tile += kTile) {
       const int64_t w = x.count - tile < kTile ? x.count - tile : kTile;
-      multiply_tile(weights, kBlock * kPanelRows, panels, length,
+      multiply_tile(weights.data, weights.stride, panels, length,
                     x.values + tile * x.length + first * w, SideBySide{w}, w, parts, kStride);
       for (int64_t c = 0; c < w; ++c)
         for (int64_t i = 0; i < panels * kPanelRows; i += 16) {
