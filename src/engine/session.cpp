@@ -8,7 +8,6 @@
 namespace lockstep::engine {
 namespace {
 
-// Prompts are evaluated in pieces, so that memory stays bounded and cancelling is prompt.
 constexpr size_t kPromptChunk = 256;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -59,18 +58,14 @@ Result<Session> Session::create(op::Program program, const tokenizer::Tokenizer*
   return Session(std::move(kept), std::move(executor), tokenizer);
 }
 
-Result<exec::View> Session::evaluate(std::span<const TokenId> tokens, const Request& request,
-                                     const std::atomic<bool>* cancel) {
+Result<exec::View> evaluate(exec::Executor& executor, exec::Step step) {
   Result<exec::View> logits = error("the prompt is empty; it must have at least one token");
-  while (!tokens.empty()) {
-    exec::Step step;
-    step.tokens = tokens.first(std::min(tokens.size(), kPromptChunk));
-    step.all_logits = request.all_logits;
-    step.observer = request.observer;
-    step.cancel = cancel;
-    logits = executor_->run(step);
+  std::span<const TokenId> rest = step.tokens;
+  while (!rest.empty()) {
+    step.tokens = rest.first(std::min(rest.size(), kPromptChunk));
+    rest = rest.subspan(step.tokens.size());
+    logits = executor.run(step);
     if (!logits.ok()) break;
-    tokens = tokens.subspan(step.tokens.size());
   }
   return logits;
 }
@@ -99,8 +94,13 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
     return outcome;
   };
 
+  exec::Step step;
+  step.tokens = request.prompt;
+  step.all_logits = request.all_logits;
+  step.observer = request.observer;
+  step.cancel = cancel;
   auto start = std::chrono::steady_clock::now();
-  Result<exec::View> logits = evaluate(request.prompt, request, cancel);
+  Result<exec::View> logits = evaluate(*executor_, step);
   outcome.prompt_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
   while (true) {
@@ -122,7 +122,8 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
     if (static_cast<int64_t>(outcome.tokens.size()) >= request.max_tokens)
       return done(StopReason::kLength);
     if (executor_->positions() >= program_->context_length) return done(StopReason::kContext);
-    logits = evaluate(std::span(&id, 1), request, cancel);
+    step.tokens = std::span(&id, 1);
+    logits = evaluate(*executor_, step);
     outcome.decode_seconds = seconds_since(start);
   }
 }

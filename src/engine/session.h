@@ -40,6 +40,10 @@ struct Outcome {
 // that was held back until the end.
 using OnToken = std::function<void(TokenId id, std::string_view text)>;
 
+// Evaluates the step's tokens in pieces, so that memory stays bounded and cancelling is prompt. The
+// logits are those of the last piece.
+Result<exec::View> evaluate(exec::Executor& executor, exec::Step step);
+
 class Session {
  public:
   // `tokenizer` may be null: then there is no text. Both must outlive the session.
@@ -61,9 +65,6 @@ class Session {
   Session(std::unique_ptr<op::Program> program, std::unique_ptr<exec::Executor> executor,
           const tokenizer::Tokenizer* tokenizer)
       : program_(std::move(program)), executor_(std::move(executor)), tokenizer_(tokenizer) {}
-
-  Result<exec::View> evaluate(std::span<const TokenId> tokens, const Request& request,
-                              const std::atomic<bool>* cancel);
 
   std::unique_ptr<op::Program> program_;  // its address stays when the Session moves
   std::unique_ptr<exec::Executor> executor_;
