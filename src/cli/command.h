@@ -35,6 +35,7 @@ extern const Command kCompareCommand;
 extern const Command kScanCommand;
 extern const Command kImportCommand;
 extern const Command kExportCommand;
+extern const Command kBenchCommand;
 extern const Command kDemoCommand;
 extern const Command kCompletionCommand;
 

@@ -32,6 +32,7 @@ const std::vector<const Command*> kCommands = {
     &kScanCommand,
     &kImportCommand,
     &kExportCommand,
+    &kBenchCommand,
     &kDemoCommand,
     &kCompletionCommand,
     // clang-format on

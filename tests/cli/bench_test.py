@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""lockstep bench, end to end: bench_test.py LOCKSTEP"""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv[1]
+
+
+def start(command, status, **env):
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env={**os.environ, **env}
+    )
+    assert done.returncode == status, (command, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def bench(*args, status=0):
+    return start([PROGRAM, "bench", *args], status)
+
+
+class WithModel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        cls.model = cls.root / "tiny.gguf"
+        start(
+            [PROGRAM, "forge", "--arch", "llama", "--layers", "3", "--width", "64", "--heads", "4"]
+            + ["--kv-heads", "2", "--feed-forward", "96", "--vocab", "300", "--context", "300"]
+            + ["--untied", "--type", "q8_0", cls.model],
+            0,
+        )
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+
+class Bench(WithModel):
+    def json(self, *args):
+        done = bench("-m", self.model, "--json", *args)
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
+    def test_json_is_whole_and_adds_up(self):
+        report = self.json("-p", "7,260", "-p", "1", "-n", "5", "-r", "3", "-t", "2")
+        self.assertEqual(report["model"]["file"], "tiny.gguf")
+        self.assertEqual(report["model"]["architecture"], "llama")
+        self.assertEqual(report["model"]["size_bytes"], self.model.stat().st_size)
+        self.assertEqual(report["threads"], 2)
+        self.assertIsInstance(report["device"], str)
+        self.assertEqual(set(report["precision"]), {"compute", "activations", "kv"})
+        self.assertGreaterEqual(report["load_seconds"], 0)
+        bandwidth = report["bandwidth"]["bytes_per_second"]
+        self.assertGreater(bandwidth, 0)
+        self.assertGreater(report["bandwidth"]["buffer_bytes"], 0)
+        results = report["results"]
+        self.assertEqual([r["test"] for r in results], ["pp7", "pp260", "pp1", "tg5"])
+        self.assertEqual([r["tokens"] for r in results], [7, 260, 1, 5])
+        for result in results:
+            speeds = result["samples"]
+            self.assertEqual(len(speeds), 3)
+            self.assertTrue(all(math.isfinite(s) and s > 0 for s in speeds))
+            self.close(result["tokens_per_second"], statistics.mean(speeds))
+            self.close(result["standard_deviation"], statistics.stdev(speeds))
+            self.close(result["median"], statistics.median(speeds))
+
+    def close(self, left, right):
+        self.assertTrue(math.isclose(left, right, rel_tol=1e-9), (left, right))
+
+    def test_bytes_and_multiply_adds_are_those_of_the_model(self):
+        report = self.json("-p", "9", "-n", "9", "-r", "1", "-t", "1")
+        prompt, generation = report["results"]
+        # Numbers in a layer's matrices: q and output, k and v, the feed-forward part.
+        matrices = 3 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96)
+        self.assertEqual(prompt["kind"], "prompt")
+        seen = 9 * 10 // 2
+        multiply_adds = 9 * matrices + 300 * 64 + 3 * seen * 4 * (16 + 16)
+        self.close(prompt["multiply_adds_per_token"] * 9, multiply_adds)
+        self.close(
+            prompt["multiply_adds_per_second"],
+            prompt["tokens_per_second"] * prompt["multiply_adds_per_token"],
+        )
+        self.assertEqual(generation["kind"], "generation")
+        # Q8_0 takes 34 bytes for 32 numbers. One row of the embedding; 7 norms in f32.
+        weights = (matrices + 300 * 64 + 64) * 34 // 32 + 7 * 64 * 4
+        self.assertEqual(generation["weight_bytes_per_token"], weights)
+        size = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}[report["precision"]["kv"]]
+        self.close(generation["kv_bytes_per_token"], 5 * 3 * 2 * (16 + 16) * size)
+        self.close(
+            generation["bytes_per_token"],
+            generation["weight_bytes_per_token"] + generation["kv_bytes_per_token"],
+        )
+        self.close(
+            generation["bytes_per_second"],
+            generation["bytes_per_token"] * generation["tokens_per_second"],
+        )
+        self.close(
+            generation["bandwidth_share"],
+            generation["bytes_per_second"] / report["bandwidth"]["bytes_per_second"],
+        )
+        self.assertEqual(generation["standard_deviation"], 0)
+
+    def test_zero_leaves_a_kind_out(self):
+        self.assertEqual(
+            [r["test"] for r in self.json("-p", "0", "-n", "3", "-r", "1")["results"]], ["tg3"]
+        )
+        self.assertEqual(
+            [r["test"] for r in self.json("-p", "3", "-n", "0", "-r", "1")["results"]], ["pp3"]
+        )
+
+    def test_defaults_that_do_not_fit_are_left_out_and_said(self):
+        done = bench("-m", self.model, "--json", "-r", "1")
+        self.assertEqual(
+            [r["test"] for r in json.loads(done.stdout)["results"]], ["pp128", "tg128"]
+        )
+        self.assertIn("pp512", done.stderr)
+        self.assertIn("300", done.stderr)
+
+    def test_text(self):
+        done = bench("-m", self.model, "-p", "4", "-n", "3", "-r", "2", "-t", "1")
+        self.assertEqual(done.stderr, "")  # no terminal, no progress
+        for word in ("tiny.gguf", "llama", "1 thread;", "GB/s", "pp4", "tg3", "±", "%"):
+            self.assertIn(word, done.stdout)
+
+    def test_wrong_use(self):
+        def message(*args):
+            done = bench("-m", self.model, *args, status=2)
+            self.assertEqual(done.stdout, "")
+            return done.stderr
+
+        self.assertIn("known: ", message("--device", "abacus"))
+        error = message("-p", "301")
+        self.assertIn("pp301", error)
+        self.assertIn("300", error)
+        self.assertIn("tg1000", message("-n", "1000"))
+        self.assertIn("nothing to measure", message("-p", "0", "-n", "0"))
+        for args in (["-p", "-1"], ["-p", "x"], ["-n", "1.5"], ["-r", "0"], ["-t", "0"]):
+            message(*args)
+        message("-p", "99999999999999999999")
+        message("stray")
+        bench("-m", self.root / "none.gguf", status=2)
+        text = self.root / "text.gguf"
+        text.write_text("no model")
+        bench("-m", text, status=2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
