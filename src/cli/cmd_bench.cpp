@@ -259,7 +259,7 @@ const Command kBenchCommand = {
     "GB/s: the weights that a token reads, as they lie in the file, and the KV cache halfway, "
     "times\n"
     "tokens a second. Of memory: its share of what the same number of threads reads from memory;\n"
-    "a model that the caches hold may pass 100%.\n",
+    "a model that the caches hold may pass 100%. bench/side_by_side compares with llama.cpp.\n",
     declare,
 };
 

@@ -1,17 +1,44 @@
 #!/usr/bin/env python3
-"""lockstep bench, end to end: bench_test.py LOCKSTEP"""
+"""lockstep bench and bench/side_by_side, end to end: bench_test.py LOCKSTEP SIDE_BY_SIDE"""
 
 import json
 import math
 import os
 import pathlib
+import stat
 import statistics
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PROGRAM = sys.argv[1]
+PROGRAM, SIDE_BY_SIDE = sys.argv[1:3]
+
+# A llama-bench that measures nothing: the second and later runs are faster. Fields as llama.cpp (and with STYLE=ik
+# ik_llama.cpp, which chats on standard output first) writes them.
+FAKE_LLAMA_BENCH = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+args = sys.argv[1:]
+log = pathlib.Path(__file__).with_suffix(".log")
+with log.open("a") as out:
+    print(json.dumps(args), file=out)
+runs = len(log.read_text().splitlines())
+value = lambda flag: args[args.index(flag) + 1]
+entries = []
+for field, other in (("-p", "n_prompt"), ("-n", "n_gen")):
+    for count in map(int, value(field).split(",")):
+        if count:
+            entry = {"build_commit": "abc1234", "build_number": 7, "n_prompt": 0, "n_gen": 0}
+            entry.update({other: count, "avg_ts": 10.0 * runs + count, "samples_ts": [10.0 * runs + count]})
+            entries.append(entry)
+if os.environ.get("STYLE") == "ik":
+    print("[some notice] in brackets")
+    for entry in entries:
+        entry["test"] = "pp" if entry["n_prompt"] else "tg"
+if os.environ.get("STYLE") == "broken":
+    sys.exit("error: failed to load model 'x'")
+print(json.dumps(entries[1:] if os.environ.get("STYLE") == "short" else entries, indent=2))
+"""
 
 
 def start(command, status, **env):
@@ -151,6 +178,67 @@ class Bench(WithModel):
         text = self.root / "text.gguf"
         text.write_text("no model")
         bench("-m", text, status=2)
+
+
+class SideBySide(WithModel):
+    def setUp(self):
+        self.bin = self.root / f"{self.id()}-llama-bench"
+        self.bin.write_text(FAKE_LLAMA_BENCH)
+        self.bin.chmod(self.bin.stat().st_mode | stat.S_IXUSR)
+
+    def run_it(self, *args, status=0, style=""):
+        return start(
+            [SIDE_BY_SIDE, "--llama-bench", self.bin, "--lockstep", PROGRAM, "-m", self.model, *args],
+            status,
+            STYLE=style,
+        )
+
+    def test_ratios_are_those_of_the_rounds(self):
+        for style in ("", "ik"):
+            with self.subTest(style=style):
+                self.setUp()
+                self.bin.with_suffix(".log").unlink(missing_ok=True)
+                done = self.run_it(
+                    "-p", "4", "-n", "3", "-t", "1", "-r", "3", "--json", "--llama-args=-rtr 1", style=style
+                )
+                report = json.loads(done.stdout)
+                self.assertEqual([r["test"] for r in report["results"]], ["pp4", "tg3"])
+                for result, count in zip(report["results"], (4, 3)):
+                    ours = result["lockstep"]["samples"]
+                    theirs = result["llama_bench"]["samples"]
+                    self.assertEqual(theirs, [10.0 + count, 20.0 + count, 30.0 + count])
+                    ratios = [a / b for a, b in zip(ours, theirs)]
+                    self.assertEqual(result["ratios"], ratios)
+                    self.assertEqual(result["ratio"], statistics.median(ratios))
+                    for side in ("lockstep", "llama_bench"):
+                        samples = result[side]["samples"]
+                        self.assertEqual(result[side]["median"], statistics.median(samples))
+                        self.assertEqual(result[side]["least"], min(samples))
+                        self.assertEqual(result[side]["most"], max(samples))
+                self.assertEqual(report["llama_bench"]["build"], "abc1234")
+                self.assertEqual(report["threads"], 1)
+                calls = self.bin.with_suffix(".log").read_text().splitlines()
+                self.assertEqual(len(calls), 3)
+                for call in map(json.loads, calls):
+                    self.assertEqual(call[call.index("-rtr") + 1], "1")
+                    self.assertEqual(call[call.index("-r") + 1], "1")
+                    self.assertEqual(call[call.index("-t") + 1], "1")
+                    self.assertEqual(call[call.index("-m") + 1], str(self.model))
+
+    def test_text(self):
+        done = self.run_it("-p", "4", "-n", "0", "-r", "1")
+        self.assertIn("pp4", done.stdout)
+        self.assertNotIn("tg", done.stdout)
+        self.assertIn("ratio", done.stdout)
+
+    def test_failures_exit_with_2(self):
+        self.assertIn("failed to load model", self.run_it("-r", "1", status=2, style="broken").stderr)
+        self.assertIn("pp4", self.run_it("-p", "4", "-n", "3", "-r", "1", status=2, style="short").stderr)
+        self.assertIn("301", self.run_it("-p", "301", "-r", "1", status=2).stderr)
+        self.assertIn("nothing", self.run_it("-p", "0", "-n", "0", status=2).stderr)
+        self.run_it("-r", "0", status=2)
+        self.bin.unlink()
+        self.assertIn(self.bin.name, self.run_it("-r", "1", status=2).stderr)
 
 
 if __name__ == "__main__":
