@@ -13,6 +13,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/device.h"
 #include "cli/model_path.h"
 #include "engine/cost.h"
 #include "engine/speed.h"
@@ -32,8 +33,7 @@ struct Flags {
   CLI::Option* prompts_given = nullptr;
   CLI::Option* generations_given = nullptr;
   int64_t repeats = 5;
-  std::string device;
-  int threads = 0;
+  DeviceFlags device;
   bool json = false;
 };
 
@@ -188,19 +188,19 @@ void print_text(const Report& report) {
 }
 
 Result<int> run(const Flags& flags) {
-  LS_TRY(const exec::Device* device, exec::find_device(flags.device));
+  LS_TRY(const exec::Device* device, exec::find_device(flags.device.name));
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const model::Model model, model::Model::load(path));
   LS_TRY(const auto tests, choose_tests(flags, model.config().context_length));
-  const int threads = flags.threads > 0 ? flags.threads : available_cores();
+  exec::Options options = options_of(flags.device);
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  options.threads = threads;
 
   // Before the model takes its memory; the buffer is gone when that comes.
   LS_TRY(const Bandwidth bandwidth, measure_read_bandwidth(threads));
 
   const int64_t context = std::ranges::max(tests, {}, &SpeedTest::tokens).tokens;
   LS_TRY(const op::Program program, model.program(context));
-  exec::Options options;
-  options.threads = threads;
   const auto start = std::chrono::steady_clock::now();
   LS_TRY(const auto executor, device->create(program, options));
   const std::chrono::duration<double> load = std::chrono::steady_clock::now() - start;
@@ -240,9 +240,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_option("-r,--repeats", flags->repeats, "Measured runs of each test, after one to warm up")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
       ->capture_default_str();
-  app.add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--device", flags->device, "What runs it (default: the fastest there is)");
+  declare_device(app, flags->device);
   app.add_flag("--json", flags->json, "Print one JSON object with every run");
   return [flags] { return run(*flags); };
 }
