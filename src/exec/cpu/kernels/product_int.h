@@ -35,6 +35,9 @@ LS_LANE void store_rows(const Product& product, int64_t panel, int64_t column, F
   }
 }
 
+// How far ahead memory is asked for, in bytes: beyond what the hardware does by itself.
+constexpr int64_t kAhead = 2048;
+
 // One column: codes go from memory straight into the sums, from several panels at once.
 template <PanelFormat P, int Streams>
 void generate(const Product& product, int64_t panel) {
@@ -56,6 +59,10 @@ void generate(const Product& product, int64_t panel) {
         base + P.block_scale_bytes() + columns / P.group * P.group_scale_bytes();
     for (int64_t unit = 0; unit < columns / kUnit; ++unit) {
       const int32_t* pairs = x.pairs + (first + unit * kUnit) / 2;
+      unrolled<0, Streams>([&](auto s) {
+        const std::byte* ahead = units + s * product.panel_bytes + unit * P.unit_bytes() + kAhead;
+        for (int64_t line = 0; line < P.unit_bytes(); line += 64) __builtin_prefetch(ahead + line);
+      });
       unrolled<0, kUnit / P.group>([&](auto g) {
         constexpr int kPairs = P.group / 2;
         constexpr int kFirst = decltype(g)::value * kPairs;
