@@ -18,16 +18,16 @@ namespace lockstep {
 namespace {
 
 // Seconds for `tokens` tokens, one by one; the trace's last writes are counted in.
-Result<double> generate(const op::Program& program, const exec::Device& device, int64_t tokens,
+Result<double> generate(exec::Executor& executor, const op::Program& program, int64_t tokens,
                         const std::string& folder) {
-  LS_TRY(const auto executor, device.create(program, {}));
+  executor.rewind(0);
   std::unique_ptr<trace::Recorder> recorder;
   if (!folder.empty()) {
     trace::RecordOptions options;
     options.folder = folder;
     options.checkpoints = "layers";
     options.last_logits = true;
-    LS_TRY(recorder, trace::Recorder::create(program, executor->dtype(), options, {}));
+    LS_TRY(recorder, trace::Recorder::create(program, executor.dtype(), options, {}));
   }
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < tokens; ++i) {
@@ -35,7 +35,7 @@ Result<double> generate(const op::Program& program, const exec::Device& device, 
     exec::Step step;
     step.tokens = std::span(&token, 1);
     step.observer = recorder.get();
-    LS_TRY_VOID(executor->run(step));
+    LS_TRY_VOID(executor.run(step));
   }
   if (recorder != nullptr) LS_TRY_VOID(recorder->finish({}));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -49,22 +49,21 @@ double median(std::vector<double> values) {
 Result<void> run(const std::string& path, int64_t tokens, int rounds) {
   LS_TRY(const model::Model model, model::Model::load(path));
   LS_TRY(const op::Program program, model.program(std::min(tokens, model.config().context_length)));
+  LS_TRY(const exec::Device* device, exec::find_device(""));
+  LS_TRY(const auto executor, device->create(program, {}));
   tokens = program.context_length;
-  for (const exec::Device& device : exec::devices()) {
-    std::vector<double> plain;
-    std::vector<double> recorded;
-    for (int round = 0; round < rounds; ++round) {
-      LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
-      LS_TRY(const double without, generate(program, device, tokens, ""));
-      LS_TRY(const double with,
-             generate(program, device, tokens, (folder.path() / "trace").string()));
-      plain.push_back(without);
-      recorded.push_back(with);
-    }
-    fmt::print("{}: {} tokens in {:.3f} s, recorded in {:.3f} s: {:+.2f}% (medians of {})\n",
-               device.name, tokens, median(plain), median(recorded),
-               100 * (median(recorded) / median(plain) - 1), rounds);
+  LS_TRY_VOID(generate(*executor, program, tokens, ""));  // warm-up
+  std::vector<double> plain, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
+    LS_TRY(const double without, generate(*executor, program, tokens, ""));
+    LS_TRY(const double with,
+           generate(*executor, program, tokens, (folder.path() / "trace").string()));
+    plain.push_back(without);
+    ratios.push_back(with / without);
   }
+  fmt::print("{}: {} tokens in {:.3f} s, {:+.2f}% with recording (medians of {})\n", device->name,
+             tokens, median(plain), 100 * (median(ratios) - 1), rounds);
   return {};
 }
 

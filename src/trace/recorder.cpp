@@ -1,5 +1,6 @@
 #include "trace/recorder.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
@@ -18,6 +19,11 @@ namespace fs = std::filesystem;
 // What may wait to be written. Larger than a step of generation of the largest models.
 constexpr int64_t kQueueBytes = 256 << 20;
 
+// The writer takes a core from the model for a moment each time it wakes: it does so seldom, when
+// this much has come together or this time has passed.
+constexpr int64_t kWakeBytes = 16 << 20;
+constexpr std::chrono::milliseconds kWakeTime{50};
+
 // Runs jobs in order on a thread of its own. Jobs carry bytes; push waits while too many are under
 // way. After the first failure jobs are thrown away.
 class WriteQueue {
@@ -29,10 +35,14 @@ class WriteQueue {
 
   void push(int64_t bytes, Job job) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return queued_bytes_ == 0 || queued_bytes_ + bytes <= kQueueBytes; });
+    const auto fits = [&] { return queued_bytes_ == 0 || queued_bytes_ + bytes <= kQueueBytes; };
+    if (!fits()) {
+      wake_.notify_one();
+      written_.wait(lock, fits);
+    }
     queued_bytes_ += bytes;
     jobs_.push_back({bytes, std::move(job)});
-    changed_.notify_all();
+    if (queued_bytes_ >= kWakeBytes) wake_.notify_one();
   }
 
   bool falls_behind() {
@@ -45,7 +55,7 @@ class WriteQueue {
     {
       const std::lock_guard lock(mutex_);
       closed_ = true;
-      changed_.notify_all();
+      wake_.notify_one();
     }
     if (thread_.joinable()) thread_.join();
     return failure_ ? Result<void>(*failure_) : Result<void>();
@@ -60,7 +70,7 @@ class WriteQueue {
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return closed_ || !jobs_.empty(); });
+      while (jobs_.empty() && !closed_) wake_.wait_for(lock, kWakeTime);
       if (jobs_.empty()) return;
       Item item = std::move(jobs_.front());
       jobs_.pop_front();
@@ -70,12 +80,12 @@ class WriteQueue {
       item.job = nullptr;  // its bytes go before the count of them does
       lock.lock();
       queued_bytes_ -= item.bytes;
-      changed_.notify_all();
+      written_.notify_one();
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable wake_, written_;
   std::deque<Item> jobs_;
   int64_t queued_bytes_ = 0;
   bool closed_ = false;

@@ -31,7 +31,8 @@ class CpuExecutor : public Executor {
         plan_(make_plan(program)),
         team_(threads),
         scratch_(static_cast<size_t>(threads)),
-        taken_(plan_.stages.size()) {
+        taken_(plan_.stages.size()),
+        watched_(plan_.stages.size()) {
     cache_of_.resize(program.ops.size());
     rope_of_.resize(program.ops.size());
     size_t caches_seen = 0;
@@ -65,6 +66,11 @@ class CpuExecutor : public Executor {
     columns_.reserve(longest_column_, tokens_);
     for (RopeTable& table : ropes_) table.fill(positions(), tokens_);
     find_first_rows();
+    for (size_t s = 0; s < watched_.size(); ++s)
+      watched_[s] = std::ranges::any_of(plan_.stages[s].ops, [&](size_t op) {
+        return std::ranges::any_of(program().ops[op].outputs,
+                                   [&](op::ValueId id) { return wants(id); });
+      });
     for (auto& taken : taken_) taken = 0;
     cancelled_ = false;
     team_.run([this](int member) { work(member); });
@@ -136,10 +142,10 @@ class CpuExecutor : public Executor {
       if (member == 0 && step_->cancel != nullptr && *step_->cancel) cancelled_ = true;
       team_.meet();
       if (cancelled_) return;
-      if (step_->observer == nullptr) continue;
+      if (!watched_[s]) continue;
       if (member == 0)
         for (const size_t op : stage.ops) show(op);
-      team_.meet();
+      team_.meet();  // nobody goes on and overwrites what is being shown
     }
   }
 
@@ -336,6 +342,7 @@ class CpuExecutor : public Executor {
   const Step* step_ = nullptr;
   int64_t tokens_ = 0;
   std::vector<int64_t> first_row_;  // by value: rows before it need not be computed
+  std::vector<bool> watched_;       // by stage: somebody wants to see what it makes
   bool cancelled_ = false;
 };
 
