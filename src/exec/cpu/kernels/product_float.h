@@ -40,31 +40,33 @@ void multiply_floats(const float* weights, int64_t panel_stride, int64_t length,
   });
 }
 
-template <int Panels, int N, class... Args>
-void multiply_some_floats(int64_t count, Args... args) {
+// The same for any number of columns: as many at once as there are, of a few numbers that are worth
+// code of their own.
+template <int Panels, int N, class Layout>
+void multiply_columns(const float* weights, int64_t panel_stride, int64_t length, const float* x,
+                      Layout layout, int64_t count, float* out, int64_t out_stride) {
+  int64_t c = 0;
+  for (; c + N <= count; c += N)
+    multiply_floats<Panels, N>(weights, panel_stride, length, x + Layout::at(layout, 0, c), layout,
+                               out + c * out_stride, out_stride);
   if constexpr (N > 1)
-    if (count < N) return multiply_some_floats<Panels, N - 1>(count, args...);
-  multiply_floats<Panels, N>(args...);
+    if (c < count)
+      multiply_columns<Panels, N / 2>(weights, panel_stride, length, x + Layout::at(layout, 0, c),
+                                      layout, count - c, out + c * out_stride, out_stride);
 }
 
-// The same for any number of panels, and a tile of w columns, up to kTile.
+// The same for any number of panels.
 template <class Layout>
 void multiply_tile(const float* weights, int64_t panel_stride, int64_t panels, int64_t length,
                    const float* x, Layout layout, int64_t w, float* out, int64_t out_stride) {
-  const int64_t parts = (w + kFloatColumns - 1) / kFloatColumns;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t c = w * part / parts, count = w * (part + 1) / parts - c;
-    int64_t p = 0;
-    for (; p + kFloatPanels <= panels; p += kFloatPanels)
-      multiply_some_floats<kFloatPanels, kFloatColumns>(
-          count, weights + p * panel_stride, panel_stride, length, x + Layout::at(layout, 0, c),
-          layout, out + c * out_stride + p * kPanelRows, out_stride);
-    if constexpr (kFloatPanels > 1)
-      for (; p < panels; ++p)
-        multiply_some_floats<1, kFloatColumns>(count, weights + p * panel_stride, panel_stride,
-                                               length, x + Layout::at(layout, 0, c), layout,
-                                               out + c * out_stride + p * kPanelRows, out_stride);
-  }
+  int64_t p = 0;
+  for (; p + kFloatPanels <= panels; p += kFloatPanels)
+    multiply_columns<kFloatPanels, kFloatColumns>(weights + p * panel_stride, panel_stride, length,
+                                                  x, layout, w, out + p * kPanelRows, out_stride);
+  if constexpr (kFloatPanels > 1)
+    for (; p < panels; ++p)
+      multiply_columns<1, kFloatColumns>(weights + p * panel_stride, panel_stride, length, x,
+                                         layout, w, out + p * kPanelRows, out_stride);
 }
 
 struct ReadF32 {

@@ -38,9 +38,12 @@ LS_LANE void store_rows(const Product& product, int64_t panel, int64_t column, F
 // How far ahead memory is asked for, in bytes: beyond what the hardware does by itself.
 constexpr int64_t kAhead = 2048;
 
-// One column: codes go from memory straight into the sums, from several panels at once.
-template <PanelFormat P, int Streams>
-void generate(const Product& product, int64_t panel) {
+// One column: codes go from memory straight into the sums, from kStreams panels at once; where only
+// one is left, all streams read it.
+template <PanelFormat P>
+void generate(const Product& product, int64_t panel, bool alone) {
+  constexpr int Streams = kStreams;
+  const int64_t stride = alone ? 0 : product.panel_bytes;
   const Columns& x = *product.x;
   const std::byte* base = product.panels + panel * product.panel_bytes;
   const Table table = level_table<P>();
@@ -52,7 +55,7 @@ void generate(const Product& product, int64_t panel) {
     BlockScales<P> scales[Streams];
     F block[Streams];
     unrolled<0, Streams>([&](auto s) {
-      scales[s] = BlockScales<P>::at(base + s * product.panel_bytes);
+      scales[s] = BlockScales<P>::at(base + s * stride);
       block[s] = f_zero();
     });
     const std::byte* units =
@@ -60,7 +63,7 @@ void generate(const Product& product, int64_t panel) {
     for (int64_t unit = 0; unit < columns / kUnit; ++unit) {
       const int32_t* pairs = x.pairs + (first + unit * kUnit) / 2;
       unrolled<0, Streams>([&](auto s) {
-        const std::byte* ahead = units + s * product.panel_bytes + unit * P.unit_bytes() + kAhead;
+        const std::byte* ahead = units + s * stride + unit * P.unit_bytes() + kAhead;
         for (int64_t line = 0; line < P.unit_bytes(); line += 64) __builtin_prefetch(ahead + line);
       });
       unrolled<0, kUnit / P.group>([&](auto g) {
@@ -72,7 +75,7 @@ void generate(const Product& product, int64_t panel) {
           constexpr int kPair = decltype(p)::value;
           const I a = i_set(pairs[kPair]);
           unrolled<0, Streams>([&](auto s) {
-            const std::byte* codes = units + s * product.panel_bytes + unit * P.unit_bytes();
+            const std::byte* codes = units + s * stride + unit * P.unit_bytes();
             I& sum = kPair % 2 == 0 ? even[s] : odd[s];
             sum = i_dot(sum, code_pair<P, kPair>(codes, table), a);
           });
@@ -91,7 +94,9 @@ void generate(const Product& product, int64_t panel) {
     unrolled<0, Streams>([&](auto s) { total[s] = f_fma(block[s], a_scale, total[s]); });
     base += P.block_bytes(columns);
   }
-  unrolled<0, Streams>([&](auto s) { store_rows(product, panel + s, 0, total[s]); });
+  store_rows(product, panel, 0, total[0]);
+  if (alone) return;
+  unrolled<1, Streams>([&](auto s) { store_rows(product, panel + s, 0, total[s]); });
 }
 
 // A block of a panel, unpacked: what many columns are multiplied by.
@@ -217,9 +222,8 @@ template <PanelFormat P>
 void product_int(const Product& product, int64_t first, int64_t end) {
   if (product.x->count == 1) {
     int64_t panel = first;
-    for (; panel + kStreams <= end; panel += kStreams) generate<P, kStreams>(product, panel);
-    if constexpr (kStreams > 1)
-      for (; panel < end; ++panel) generate<P, 1>(product, panel);
+    for (; panel + kStreams <= end; panel += kStreams) generate<P>(product, panel, false);
+    for (; panel < end; ++panel) generate<P>(product, panel, true);
     return;
   }
   for (int64_t panel = first; panel < end; panel += kPanelGroup)
