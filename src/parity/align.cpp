@@ -1,6 +1,8 @@
 #include "parity/align.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 namespace lockstep::parity {
 namespace {
@@ -49,7 +51,8 @@ TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Man
 std::vector<double> row_values(const trace::Trace::Row& row, int64_t width) {
   const int64_t kept = std::min(width, row.width);
   std::vector<double> out(static_cast<size_t>(row.lines * kept));
-  for (int64_t line = 0; line < row.lines; ++line) row.read(line, kept, out.data() + line * kept);
+  for (int64_t line = 0; line < row.lines; ++line)
+    row.read(line, 0, kept, out.data() + line * kept);
   return out;
 }
 
@@ -62,10 +65,17 @@ std::optional<Metrics> compare_rows(const trace::Trace& reference, const trace::
   // Engines pad the positions of attention scores as they like; beyond the token's own is nothing.
   if (a->lines > 1 || checkpoint.ends_with("attn_scores") || checkpoint.ends_with("attn_probs"))
     width = std::min(width, position + 1);
-  const std::vector<double> x = row_values(*a, width);
-  const std::vector<double> y = row_values(*b, width);
   Metrics metrics;
-  for (size_t i = 0; i < x.size(); ++i) metrics.add(x[i], y[i], static_cast<int64_t>(i));
+  std::array<double, 1024> x;
+  std::array<double, 1024> y;
+  for (int64_t line = 0; line < a->lines; ++line)
+    for (int64_t first = 0; first < width; first += static_cast<int64_t>(x.size())) {
+      const auto count = std::min(width - first, static_cast<int64_t>(x.size()));
+      a->read(line, first, count, x.data());
+      b->read(line, first, count, y.data());
+      const auto size = static_cast<size_t>(count);
+      metrics.add(std::span(x).first(size), std::span(y).first(size), line * width + first);
+    }
   return metrics;
 }
 

@@ -35,6 +35,12 @@ struct SideJudgement {
   std::optional<OwnError> first_defect;  // by position
 };
 
+// A row whose difference is larger than the declared precision explains.
+struct Beyond {
+  int64_t position = 0;
+  Metrics metrics;
+};
+
 struct CheckpointResult {
   std::string name;
   int64_t layer = -1;
@@ -46,6 +52,7 @@ struct CheckpointResult {
   bool in_reference = false;
   bool in_suspect = false;
   bool comparable = true;  // false: of another width on the two sides
+  std::optional<Beyond> first_beyond;
   SideJudgement reference;
   SideJudgement suspect;
 };

@@ -35,6 +35,9 @@ struct Metrics {
   Counts suspect;
 
   void add(double reference_value, double suspect_value, int64_t index);
+  // A stretch of a row; `first_index`: of its first element. Sums depend on where stretches begin.
+  void add(std::span<const double> reference_values, std::span<const double> suspect_values,
+           int64_t first_index);
   void add(const Metrics& other);
 
   bool exact() const { return differing == 0; }
@@ -43,6 +46,9 @@ struct Metrics {
   double nmse() const;         // mean square of a - b over mean square of a
   double cosine() const;
   double magnitude_orders() const;  // log10 of the ratio of the root mean squares
+
+ private:
+  void add_ordinary(const double* reference_values, const double* suspect_values, int64_t index);
 };
 
 // What logits are for: the choice of a token.

@@ -38,9 +38,6 @@ class Safetensors {
 
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
-  void release_pages() const {
-    for (const MappedFile& map : map_) map.release_pages();
-  }
 
  private:
   Safetensors() = default;

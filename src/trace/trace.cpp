@@ -9,12 +9,6 @@
 namespace lockstep::trace {
 namespace {
 
-DType dtype_of(const StoredTensor& tensor) {
-  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16})
-    if (stored_name(dtype) == tensor.type->name) return dtype;
-  LS_CHECK(false, "{} was to be refused on opening", tensor.type->name);
-}
-
 std::string key(const StepInfo& step, std::string_view checkpoint) {
   return fmt::format("{}/{}", step.index, checkpoint);
 }
@@ -41,8 +35,8 @@ double Trace::Row::at(int64_t line, int64_t index) const {
   return load_number(dtype, data + (line * line_stride + index) * size_bytes(dtype));
 }
 
-void Trace::Row::read(int64_t line, int64_t count, double* out) const {
-  const std::byte* place = data + line * line_stride * size_bytes(dtype);
+void Trace::Row::read(int64_t line, int64_t first, int64_t count, double* out) const {
+  const std::byte* place = data + (line * line_stride + first) * size_bytes(dtype);
   // The type is decided once, outside of the loop: rows are long.
   const auto copy = [&](auto constant) {
     constexpr DType kDType = decltype(constant)::value;
@@ -71,28 +65,55 @@ Result<Trace> Trace::open(const std::string& folder) {
   LS_TRY(
       trace.manifest_,
       parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, manifest_path));
-  std::map<std::string, std::shared_ptr<const Safetensors>> opened;
-  for (const StepInfo& step : trace.manifest_.steps) {
-    const std::string path = (fs::path(folder) / step.shard).string();
-    auto& shard = opened[step.shard];
-    if (shard == nullptr) {
-      LS_TRY(Safetensors file, Safetensors::open(path));
-      shard = std::make_shared<const Safetensors>(std::move(file));
-    }
-    auto& tensors = trace.tensors_.emplace_back();
-    for (const CheckpointInfo& info : trace.manifest_.checkpoints) {
-      const StoredTensor* tensor = shard->find(key(step, info.name));
-      tensors.push_back(tensor);
-      if (tensor == nullptr) continue;
-      if (auto checked = check_value(step, info, *tensor); !checked.ok())
-        return error("{}: tensor '{}': {}", path, key(step, info.name), checked.error().message);
-    }
-  }
-  for (auto& [name, shard] : opened) trace.shards_.push_back(std::move(shard));
   // Names are kept by the manifest's vector, whose items stay where they are when the trace moves.
   for (size_t i = 0; i < trace.manifest_.checkpoints.size(); ++i)
     trace.index_.emplace(trace.manifest_.checkpoints[i].name, i);
+  std::map<std::string, std::vector<size_t>> steps_of;
+  for (size_t i = 0; i < trace.manifest_.steps.size(); ++i)
+    steps_of[trace.manifest_.steps[i].shard].push_back(i);
+  trace.shard_of_.resize(trace.manifest_.steps.size());
+  trace.stored_.resize(trace.manifest_.steps.size());
+  for (const auto& [name, steps] : steps_of) LS_TRY_VOID(trace.open_shard(name, steps));
   return trace;
+}
+
+// A shard's header is checked and let go: only where the values lie is kept.
+Result<void> Trace::open_shard(const std::string& name, const std::vector<size_t>& steps) {
+  const std::string path = (std::filesystem::path(folder_) / name).string();
+  LS_TRY(MappedFile map, MappedFile::open(path));
+  LS_TRY(const Safetensors file, Safetensors::parse(map.bytes(), path));
+  for (const size_t i : steps) {
+    const StepInfo& step = manifest_.steps[i];
+    shard_of_[i] = shards_.size();
+    for (const CheckpointInfo& info : manifest_.checkpoints) {
+      Stored& stored = stored_[i].emplace_back();
+      const StoredTensor* tensor = file.find(key(step, info.name));
+      if (tensor == nullptr) continue;
+      if (auto checked = check_value(step, info, *tensor); !checked.ok())
+        return error("{}: tensor '{}': {}", path, key(step, info.name), checked.error().message);
+      const bool scores = tensor->shape.size() == 3;
+      stored = {tensor->data.data(), tensor->shape[scores ? 1 : 0], scores ? tensor->shape[2] : 0};
+    }
+  }
+  map.release_pages();  // of the header
+  shards_.push_back(std::move(map));
+  return {};
+}
+
+void Trace::release_pages() const {
+  for (const MappedFile& shard : shards_) shard.release_pages();
+}
+
+void Trace::release_pages(int64_t first, int64_t last) const {
+  const auto& steps = manifest_.steps;
+  std::optional<size_t> released;  // steps share shards with their neighbours
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const bool within =
+        steps[i].first_position <= last && steps[i].first_position + steps[i].tokens > first;
+    if (!within || released == shard_of_[i]) continue;
+    released = shard_of_[i];
+    shards_[*released].release_pages();
+  }
 }
 
 bool Trace::has(std::string_view checkpoint) const {
@@ -104,15 +125,20 @@ const CheckpointInfo* Trace::checkpoint(std::string_view name) const {
   return found != index_.end() ? &manifest_.checkpoints[found->second] : nullptr;
 }
 
-const StoredTensor* Trace::find(size_t step, std::string_view checkpoint) const {
+const Trace::Stored* Trace::find(size_t step, std::string_view checkpoint) const {
   const auto found = index_.find(checkpoint);
-  return found != index_.end() ? tensors_[step][found->second] : nullptr;
+  if (found == index_.end()) return nullptr;
+  const Stored& stored = stored_[step][found->second];
+  return stored.data != nullptr ? &stored : nullptr;
 }
 
 std::optional<exec::View> Trace::value(size_t step, std::string_view checkpoint) const {
-  const StoredTensor* tensor = find(step, checkpoint);
-  if (tensor == nullptr) return std::nullopt;
-  return exec::View{dtype_of(*tensor), tensor->data.data(), tensor->shape};
+  const Stored* stored = find(step, checkpoint);
+  if (stored == nullptr) return std::nullopt;
+  const CheckpointInfo& info = *this->checkpoint(checkpoint);
+  exec::View view{info.dtype, stored->data, {stored->rows, info.width}};
+  if (stored->kv > 0) view.shape = {info.width, stored->rows, stored->kv};
+  return view;
 }
 
 std::optional<size_t> Trace::step_of(int64_t position) const {
@@ -127,23 +153,24 @@ std::optional<size_t> Trace::step_of(int64_t position) const {
 std::optional<Trace::Row> Trace::row(std::string_view checkpoint, int64_t position) const {
   const auto step = step_of(position);
   if (!step) return std::nullopt;
-  const StoredTensor* tensor = find(*step, checkpoint);
-  if (tensor == nullptr) return std::nullopt;
+  const Stored* stored = find(*step, checkpoint);
+  if (stored == nullptr) return std::nullopt;
   const StepInfo& info = manifest_.steps[*step];
+  const CheckpointInfo& what = *this->checkpoint(checkpoint);
   Row row;
-  row.dtype = dtype_of(*tensor);
+  row.dtype = what.dtype;
   const int64_t index = position - info.first_position;
-  if (tensor->shape.size() == 3) {
-    row.lines = tensor->shape[0];
-    row.width = tensor->shape[2];
-    row.line_stride = tensor->shape[1] * row.width;
-    row.data = tensor->data.data() + index * row.width * size_bytes(row.dtype);
+  if (stored->kv > 0) {
+    row.lines = what.width;
+    row.width = stored->kv;
+    row.line_stride = stored->rows * row.width;
+    row.data = stored->data + index * row.width * size_bytes(row.dtype);
     return row;
   }
-  row.width = tensor->shape[1];
-  const int64_t missing = info.tokens - tensor->shape[0];  // only the last rows are there
+  row.width = what.width;
+  const int64_t missing = info.tokens - stored->rows;  // only the last rows are there
   if (index < missing) return std::nullopt;
-  row.data = tensor->data.data() + (index - missing) * row.width * size_bytes(row.dtype);
+  row.data = stored->data + (index - missing) * row.width * size_bytes(row.dtype);
   return row;
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "exec/executor.h"
 #include "trace/manifest.h"
@@ -41,29 +41,38 @@ class Trace {
     int64_t line_stride = 0;  // numbers from one line to the next
 
     double at(int64_t line, int64_t index) const;
-    // The first `count` numbers of a line, as doubles.
-    void read(int64_t line, int64_t count, double* out) const;
+    // `count` numbers of a line from `first` on, as doubles.
+    void read(int64_t line, int64_t first, int64_t count, double* out) const;
   };
   std::optional<Row> row(std::string_view checkpoint, int64_t position) const;
 
-  // Memory that was touched goes back to the system: traces may be larger than it.
-  void release_pages() const {
-    for (const auto& shard : shards_) shard->release_pages();
-  }
+  // Memory that was touched goes back to the system: traces may be larger than it. Of all shards,
+  // or of those that have positions from `first` to `last`.
+  void release_pages() const;
+  void release_pages(int64_t first, int64_t last) const;
 
   // Positions that any step covers.
   int64_t positions() const;
 
  private:
   Trace() = default;
+  // A checkpoint of a step: [rows, width], or [width, rows, kv] for attention scores. Small, since
+  // a long trace has millions.
+  struct Stored {
+    const std::byte* data = nullptr;  // null: not recorded
+    int64_t rows = 0;
+    int64_t kv = 0;  // 0: no scores
+  };
   std::optional<size_t> step_of(int64_t position) const;
-  const StoredTensor* find(size_t step, std::string_view checkpoint) const;
+  const Stored* find(size_t step, std::string_view checkpoint) const;
+  Result<void> open_shard(const std::string& name, const std::vector<size_t>& steps);
 
   std::string folder_;
   Manifest manifest_;
-  std::vector<std::shared_ptr<const Safetensors>> shards_;
-  std::unordered_map<std::string_view, size_t> index_;     // of a checkpoint in the manifest
-  std::vector<std::vector<const StoredTensor*>> tensors_;  // [step][checkpoint]; null: not there
+  std::vector<MappedFile> shards_;
+  std::vector<size_t> shard_of_;                        // [step]
+  std::unordered_map<std::string_view, size_t> index_;  // of a checkpoint in the manifest
+  std::vector<std::vector<Stored>> stored_;             // [step][checkpoint]
 };
 
 }  // namespace lockstep::trace

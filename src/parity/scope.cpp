@@ -1,0 +1,213 @@
+#include "parity/scope.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "gguf/fingerprint.h"
+#include "trace/checkpoints.h"
+
+namespace lockstep::parity {
+namespace {
+
+// Multiply-adds that a replay may cost before positions are sampled: some tens of seconds.
+constexpr double kReplayBudget = 3e10;
+
+void note_incomplete(const trace::Trace& trace, const char* side, Comparison& out) {
+  const trace::Manifest& manifest = trace.manifest();
+  if (!manifest.complete)
+    out.notes.push_back(fmt::format("the {}'s trace is not complete: its run was cut short", side));
+  if (manifest.dropped_steps > 0)
+    out.notes.push_back(fmt::format("the {}'s trace lacks {} steps that were dropped", side,
+                                    manifest.dropped_steps));
+  if (!manifest.engine.precision.compute)
+    out.notes.push_back(fmt::format("the {} does not say its precision; f32 is assumed", side));
+}
+
+// Positions that only one side has are not compared, and are told.
+void note_ranges(const Traces& traces, Comparison& out) {
+  if (!out.tokens.known)
+    out.notes.push_back("a side does not say its tokens: positions are taken to be the same");
+  const auto range = [](const trace::Trace& trace) {
+    const auto& steps = trace.manifest().steps;
+    return std::pair(steps.empty() ? 0 : steps.front().first_position, trace.positions());
+  };
+  const auto a = range(traces.reference);
+  const auto b = range(traces.suspect);
+  if (a != b)
+    out.notes.push_back(fmt::format("the reference has positions {} to {}, the suspect {} to {}",
+                                    a.first, a.second - 1, b.first, b.second - 1));
+  const auto dtype = [](const trace::Trace& trace) {
+    const auto& checkpoints = trace.manifest().checkpoints;
+    return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
+  };
+  const DType x = dtype(traces.reference);
+  const DType y = dtype(traces.suspect);
+  if (x != y)
+    out.notes.push_back(fmt::format("values are {} in the reference and {} in the suspect",
+                                    lockstep::name(x), lockstep::name(y)));
+}
+
+// A vocabulary may be padded on one side; any other value of another width is another value.
+void note_widths(const Traces& traces, Comparison& out) {
+  for (CheckpointResult& c : out.checkpoints) {
+    if (!c.in_reference || !c.in_suspect) continue;
+    const int64_t a = traces.reference.checkpoint(c.name)->width;
+    const int64_t b = traces.suspect.checkpoint(c.name)->width;
+    if (a == b) continue;
+    c.comparable = c.name == "logits";
+    out.notes.push_back(fmt::format("{} has {} numbers in the reference and {} in the suspect: {}",
+                                    c.name, a, b,
+                                    c.comparable ? "compared as far as both go" : "not compared"));
+  }
+}
+
+// One file can be given; a side that ran another one is measured, not judged.
+Result<void> check_model(const Traces& traces, const model::Model* model, Scope& scope,
+                         Comparison& out) {
+  const trace::ModelInfo& a = traces.reference.manifest().model;
+  const trace::ModelInfo& b = traces.suspect.manifest().model;
+  if (!a.architecture.empty() && !b.architecture.empty() && a.architecture != b.architecture)
+    return error("the traces are of different architectures: {} and {}", a.architecture,
+                 b.architecture);
+  if (!a.fingerprint.empty() && !b.fingerprint.empty() && a.fingerprint != b.fingerprint)
+    out.notes.push_back(
+        fmt::format("the traces are of different model files ({} and {}): differences include "
+                    "those of the weights",
+                    a.file, b.file));
+  if (model == nullptr) {
+    out.notes.push_back("no model file was given (-m): differences are measured, not judged");
+    return {};
+  }
+  const std::string own = gguf::fingerprint(model->file());
+  const auto matches = [&](const trace::ModelInfo& info) {
+    return info.fingerprint.empty() || info.fingerprint == own;
+  };
+  scope.reference_judged = matches(a);
+  scope.suspect_judged = matches(b);
+  if (!scope.reference_judged && !scope.suspect_judged)
+    return error("{} is not the model of the traces (fingerprint {}, the traces have {} of {})",
+                 model->file().path(), own, a.fingerprint, a.file);
+  if (!scope.reference_judged || !scope.suspect_judged)
+    out.notes.push_back(
+        fmt::format("the {} ran another model file ({}) than {}: only the other side is judged",
+                    scope.reference_judged ? "suspect" : "reference",
+                    scope.reference_judged ? b.file : a.file, model->file().path()));
+  const int64_t positions = std::max(traces.reference.positions(), traces.suspect.positions());
+  LS_TRY(scope.program,
+         model->program(std::clamp<int64_t>(positions, 1, model->config().context_length)));
+  return {};
+}
+
+int64_t layer_of(const std::string& checkpoint) {
+  int64_t layer = -1;
+  return std::sscanf(checkpoint.c_str(), "blk.%ld.", &layer) == 1 ? layer : -1;
+}
+
+// Attention's scores and probabilities come before its mix.
+std::vector<size_t> execution_order(const op::Op& op) {
+  if (op.outputs.size() == 3) return {1, 2, 0};
+  return {0};
+}
+
+// In the order of the program where there is one, else as the reference has them.
+void list_checkpoints(const Traces& traces, const std::string& selected, Scope& scope,
+                      Comparison& out) {
+  std::set<std::string> listed;
+  const auto list = [&](const std::string& name) {
+    if (!trace::in_checkpoints(selected, name) || !listed.insert(name).second) return;
+    CheckpointResult result;
+    result.name = name;
+    result.layer = layer_of(name);
+    result.in_reference = traces.reference.has(name);
+    result.in_suspect = traces.suspect.has(name);
+    out.checkpoints.push_back(std::move(result));
+  };
+  if (scope.program)
+    for (const op::Op& op : scope.program->ops)
+      for (const size_t i : execution_order(op)) {
+        const std::string& name = scope.program->value(op.outputs[i]).name;
+        if (traces.reference.has(name) || traces.suspect.has(name)) list(name);
+        scope.ids[name] = op.outputs[i];
+      }
+  for (const auto* trace : {&traces.reference, &traces.suspect})
+    for (const auto& info : trace->manifest().checkpoints) list(info.name);
+}
+
+std::vector<int64_t> covered(const trace::Trace& trace) {
+  std::vector<int64_t> all;
+  for (const trace::StepInfo& step : trace.manifest().steps)
+    for (int64_t i = 0; i < step.tokens; ++i) all.push_back(step.first_position + i);
+  return all;
+}
+
+int64_t shared_positions(const Traces& traces, const TokenAgreement& tokens) {
+  const int64_t both = std::min(traces.reference.positions(), traces.suspect.positions());
+  // Traces without token ids are taken at their positions.
+  return tokens.known ? std::min(both, tokens.shared) : both;
+}
+
+void choose_compared(const Traces& traces, int64_t shared, const TokenAgreement& tokens,
+                     Scope& scope) {
+  const auto a = covered(traces.reference);
+  const auto b = covered(traces.suspect);
+  const auto beyond = [&](int64_t position) { return position >= shared; };
+  std::ranges::set_intersection(a, b, std::back_inserter(scope.compared));
+  std::erase_if(scope.compared, beyond);
+  std::ranges::set_union(a, b, std::back_inserter(scope.anywhere));
+  // What follows a fork is not to be compared; what one side has beyond the other's end is.
+  if (tokens.first_difference) std::erase_if(scope.anywhere, beyond);
+}
+
+// The user's, or all where that is cheap, or a sample.
+void choose_replayed(const Traces& traces, int64_t shared, const CompareOptions& options,
+                     Scope& scope, Comparison& out) {
+  if (!options.positions.empty()) {
+    for (const int64_t p : options.positions)
+      if (p >= 0 && p < shared) scope.replayed.push_back(p);
+    out.notes.push_back(fmt::format("only the {} chosen of {} positions were replayed",
+                                    scope.replayed.size(), scope.compared.size()));
+    return;
+  }
+  double cost = 0;
+  for (const op::Op& op : scope.program->ops)
+    if (const auto* linear = std::get_if<op::Linear>(&op.what))
+      cost += 4 * static_cast<double>(linear->weight.rows * linear->weight.columns);
+  const auto affordable = std::max<int64_t>(4, static_cast<int64_t>(kReplayBudget / cost));
+  if (affordable >= shared) {
+    scope.replayed = scope.compared;
+    return;
+  }
+  // First and last, the turn from prompt to generation, and the rest evenly.
+  const int64_t prompt = traces.reference.manifest().prompt_tokens;
+  const int64_t turn = std::clamp<int64_t>(prompt, 1, shared - 1);
+  std::set<int64_t> chosen = {0, turn - 1, turn, shared - 1};
+  for (int64_t i = 0; i < affordable; ++i) chosen.insert(i * (shared - 1) / affordable);
+  scope.replayed.assign(chosen.begin(), chosen.end());
+  scope.sampled = true;
+  out.notes.push_back(
+      fmt::format("{} of {} positions were replayed, and of each checkpoint the one where the "
+                  "sides differ most; --positions chooses others",
+                  scope.replayed.size(), shared));
+}
+
+}  // namespace
+
+Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
+                           const CompareOptions& options, Comparison& out) {
+  Scope scope;
+  note_incomplete(traces.reference, "reference", out);
+  note_incomplete(traces.suspect, "suspect", out);
+  LS_TRY_VOID(check_model(traces, model, scope, out));
+  list_checkpoints(traces, options.checkpoints, scope, out);
+  if (out.checkpoints.empty())
+    return error("no checkpoint of the traces matches '{}'", options.checkpoints);
+  note_ranges(traces, out);
+  note_widths(traces, out);
+  const int64_t shared = shared_positions(traces, out.tokens);
+  choose_compared(traces, shared, out.tokens, scope);
+  if (scope.program) choose_replayed(traces, shared, options, scope, out);
+  return scope;
+}
+
+}  // namespace lockstep::parity
