@@ -39,6 +39,13 @@ void MappedFile::release_pages(std::span<const std::byte> part) {
   if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
+void MappedFile::read_ahead(std::span<const std::byte> bytes) const {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(bytes.data() - data_) % page;  // maps begin at a page
+  if (!bytes.empty())
+    ::madvise(const_cast<std::byte*>(bytes.data()) - offset, bytes.size() + offset, MADV_WILLNEED);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept {
   *this = std::move(other);
 }

@@ -25,6 +25,8 @@ class MappedFile {
   void release_pages() const { release_pages(bytes()); }
   // The same for the whole pages of a part of such a map. (Other memory would lose its contents.)
   static void release_pages(std::span<const std::byte> part);
+  // Tells the system that these bytes of the file will be wanted soon.
+  void read_ahead(std::span<const std::byte> bytes) const;
   int64_t modified_ns() const { return modified_ns_; }  // since 1970, of the file that is mapped
 
  private:

@@ -15,7 +15,7 @@ namespace {
 // steps of about this size where they are small; of a long step (a prompt) a few rows of each
 // checkpoint, which lie side by side.
 constexpr int64_t kGroupBytes = 64 << 20;
-constexpr size_t kGroupPositions = 64;
+constexpr size_t kGroupPositions = 32;
 // Pages that were read and not yet given back.
 constexpr int64_t kTouchedBytes = 256 << 20;
 
@@ -138,9 +138,14 @@ double coverage(const Traces& traces, const Scope& scope, const Comparison& c) {
 
 void measure(const Traces& traces, const Scope& scope, int threads, Comparison& out) {
   Progress progress("comparing", static_cast<int64_t>(scope.compared.size()), "positions");
-  for (const std::span<const int64_t> group : groups_of(traces, scope)) {
-    measure_group(traces, group, threads, out);
-    progress.advance(static_cast<int64_t>(group.size()));
+  const auto groups = groups_of(traces, scope);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    // The disk reads the next group while the cores measure this one.
+    if (i + 1 < groups.size())
+      for (const auto* trace : {&traces.reference, &traces.suspect})
+        trace->read_ahead(groups[i + 1].front(), groups[i + 1].back());
+    measure_group(traces, groups[i], threads, out);
+    progress.advance(static_cast<int64_t>(groups[i].size()));
   }
   out.coverage = coverage(traces, scope, out);
 }

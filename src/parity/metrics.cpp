@@ -1,9 +1,8 @@
 #include "parity/metrics.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -14,25 +13,24 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kTop = 10;
-// Ordinary numbers are added up this many at a time, in lanes that a compiler can keep in vectors.
+// Numbers are added up this many at a time, in two lanes: compilers do not make vectors of sums by
+// themselves, since the order of adding changes the result.
 constexpr size_t kStretch = 64;
-constexpr size_t kLanes = 8;
+using Lanes = double __attribute__((vector_size(16)));
+constexpr size_t kLanes = sizeof(Lanes) / sizeof(double);
 
-// Neither NaN, infinite, denormal in f32 nor minus zero: nothing to be counted by itself.
-bool ordinary(const double* values) {
-  constexpr uint64_t kSmallest = std::bit_cast<uint64_t>(0x1p-126);
-  constexpr uint64_t kInfinite = std::bit_cast<uint64_t>(std::numeric_limits<double>::infinity());
-  uint64_t special = 0;
-  for (size_t i = 0; i < kStretch; ++i) {
-    const auto bits = std::bit_cast<uint64_t>(values[i]);
-    const uint64_t size = bits & ~(uint64_t{1} << 63);
-    special |= static_cast<uint64_t>(bits != 0 && size - kSmallest >= kInfinite - kSmallest);
-  }
-  return special == 0;
+Lanes load(const double* from) {
+  Lanes out;
+  std::memcpy(&out, from, sizeof out);
+  return out;
 }
 
-double sum(const std::array<double, kLanes>& lanes) {
-  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
+Lanes absolute(Lanes x) {
+  return x < 0 ? -x : x;
+}
+
+double sum(Lanes lanes) {
+  return lanes[0] + lanes[1];
 }
 
 // Indices of the largest values, largest first, ties to the lowest index; NaN is never among them.
@@ -95,49 +93,57 @@ void Metrics::add(std::span<const double> reference_values, std::span<const doub
     const double* a = reference_values.data() + i;
     const double* b = suspect_values.data() + i;
     const int64_t index = first_index + static_cast<int64_t>(i);
-    if (ordinary(a) && ordinary(b)) {
-      add_ordinary(a, b, index);
-      continue;
-    }
+    if (add_ordinary(a, b, index)) continue;
     for (size_t k = 0; k < kStretch; ++k) add(a[k], b[k], index + static_cast<int64_t>(k));
   }
   for (; i < reference_values.size(); ++i)
     add(reference_values[i], suspect_values[i], first_index + static_cast<int64_t>(i));
 }
 
-// kStretch ordinary numbers.
-void Metrics::add_ordinary(const double* reference_values, const double* suspect_values,
+// kStretch numbers, unless one of them is to be counted by itself: NaN, infinite, zero or denormal.
+bool Metrics::add_ordinary(const double* reference_values, const double* suspect_values,
                            int64_t index) {
-  std::array<double, kLanes> differences{}, squares{}, squares_a{}, squares_b{}, crossed{}, most{};
-  std::array<int64_t, kLanes> other{}, flipped{};
-  for (size_t i = 0; i < kStretch; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const double a = reference_values[i + lane];
-      const double b = suspect_values[i + lane];
-      const double difference = std::fabs(a - b);
-      other[lane] += a != b ? 1 : 0;
-      flipped[lane] += a * b < 0 ? 1 : 0;
-      differences[lane] += difference;
-      squares[lane] += difference * difference;
-      squares_a[lane] += a * a;
-      squares_b[lane] += b * b;
-      crossed[lane] += a * b;
-      most[lane] = difference > most[lane] ? difference : most[lane];
-    }
+  const Lanes none{};
+  const Lanes one = none + 1;
+  Lanes differences{}, squares{}, squares_a{}, squares_b{}, crossed{}, most{}, other{}, flipped{};
+  Lanes least = none + std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < kStretch; i += kLanes) {
+    const Lanes a = load(reference_values + i);
+    const Lanes b = load(suspect_values + i);
+    const Lanes difference = absolute(a - b);
+    const Lanes product = a * b;
+    const Lanes size_a = absolute(a);
+    const Lanes size_b = absolute(b);
+    least = size_a < least ? size_a : least;
+    least = size_b < least ? size_b : least;
+    most = difference > most ? difference : most;
+    other += a != b ? one : none;
+    flipped += product < 0 ? one : none;
+    differences += difference;
+    squares += difference * difference;
+    squares_a += a * a;
+    squares_b += b * b;
+    crossed += product;
+  }
+  // A NaN or infinity makes a sum of squares one too.
+  if (!std::isfinite(sum(squares_a) + sum(squares_b)) ||
+      std::min(least[0], least[1]) < static_cast<double>(std::numeric_limits<float>::min()))
+    return false;
   elements += kStretch;
-  differing += std::accumulate(other.begin(), other.end(), int64_t{0});
-  sign_flips += std::accumulate(flipped.begin(), flipped.end(), int64_t{0});
+  differing += static_cast<int64_t>(sum(other));
+  sign_flips += static_cast<int64_t>(sum(flipped));
   sum_difference += sum(differences);
   squares_difference += sum(squares);
   squares_reference += sum(squares_a);
   squares_suspect += sum(squares_b);
   products += sum(crossed);
-  if (const double largest = *std::ranges::max_element(most); largest > max_difference) {
+  if (const double largest = std::max(most[0], most[1]); largest > max_difference) {
     max_difference = largest;
     int64_t at = 0;
     while (std::fabs(reference_values[at] - suspect_values[at]) != largest) ++at;
     max_index = index + at;
   }
+  return true;
 }
 
 void Metrics::add(double reference_value, double suspect_value, int64_t index) {

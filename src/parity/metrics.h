@@ -48,7 +48,7 @@ struct Metrics {
   double magnitude_orders() const;  // log10 of the ratio of the root mean squares
 
  private:
-  void add_ordinary(const double* reference_values, const double* suspect_values, int64_t index);
+  bool add_ordinary(const double* reference_values, const double* suspect_values, int64_t index);
 };
 
 // What logits are for: the choice of a token.

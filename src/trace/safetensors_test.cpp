@@ -146,5 +146,27 @@ TEST(Safetensors, OpensAFile) {
   std::filesystem::remove(path);
 }
 
+// A parser that looks at all members again at the end of each would need hours.
+TEST(Safetensors, AHeaderOfManyTensorsIsReadOnce) {
+  constexpr int64_t kTensors = 200'000;
+  std::string header = "{";
+  for (int64_t i = 0; i < kTensors; ++i)
+    header += fmt::format("{}\"{}/x\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+                          i > 0 ? "," : "", i);
+  const std::string bytes = file_of(header + "}");
+  const auto file = parse(bytes);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->tensors().size(), static_cast<size_t>(kTensors));
+}
+
+TEST(Safetensors, DepthIsLimitedAndBracketsInNamesAreNoDepth) {
+  std::string deep(100'000, '[');
+  EXPECT_EQ(message_of(file_of(deep)), "x.safetensors: header: nested more than 64 deep");
+  const std::string name = std::string(100, '[') + "\\\"" + std::string(100, '{') + "\\\\";
+  const std::string bytes =
+      file_of("{\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}");
+  EXPECT_EQ(message_of(bytes), "no error");
+}
+
 }  // namespace
 }  // namespace lockstep::trace

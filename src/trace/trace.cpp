@@ -116,6 +116,36 @@ void Trace::release_pages(int64_t first, int64_t last) const {
   }
 }
 
+void Trace::read_ahead(int64_t first, int64_t last) const {
+  for (size_t i = 0; i < manifest_.steps.size(); ++i) {
+    const StepInfo& step = manifest_.steps[i];
+    const int64_t end = step.first_position + step.tokens;
+    if (step.first_position > last || end <= first) continue;
+    // Checkpoints lie side by side, so that of a whole step all rows are one stretch.
+    std::span<const std::byte> stretch;
+    for (size_t c = 0; c < stored_[i].size(); ++c) {
+      const Stored& stored = stored_[i][c];
+      const CheckpointInfo& info = manifest_.checkpoints[c];
+      if (stored.data == nullptr) continue;
+      const int64_t row_bytes =
+          info.width * std::max<int64_t>(1, stored.kv) * size_bytes(info.dtype);
+      const int64_t skipped = end - stored.rows;  // the position of the first row
+      const int64_t from = stored.kv > 0 ? 0 : std::clamp<int64_t>(first - skipped, 0, stored.rows);
+      const int64_t to =
+          stored.kv > 0 ? stored.rows : std::clamp<int64_t>(last + 1 - skipped, from, stored.rows);
+      const std::span<const std::byte> rows(stored.data + from * row_bytes,
+                                            static_cast<size_t>((to - from) * row_bytes));
+      if (stretch.data() + stretch.size() == rows.data()) {
+        stretch = {stretch.data(), stretch.size() + rows.size()};
+        continue;
+      }
+      shards_[shard_of_[i]].read_ahead(stretch);
+      stretch = rows;
+    }
+    shards_[shard_of_[i]].read_ahead(stretch);
+  }
+}
+
 bool Trace::has(std::string_view checkpoint) const {
   return this->checkpoint(checkpoint) != nullptr;
 }

@@ -51,6 +51,9 @@ class Trace {
   void release_pages() const;
   void release_pages(int64_t first, int64_t last) const;
 
+  // Tells the system that the rows of positions from `first` to `last` will be wanted soon.
+  void read_ahead(int64_t first, int64_t last) const;
+
   // Positions that any step covers.
   int64_t positions() const;
 
