@@ -66,9 +66,10 @@ class ForwardPass {
         .window = config_.window,
     };
     const int64_t mix_width = config_.heads * config_.value_size;
-    const ValueId mix = value("attn_mix", mix_width);
+    // Values are numbered, and so recorded, in order of execution.
     const ValueId scores = value("attn_scores", config_.heads, op::Value::Shape::kScores);
     const ValueId probs = value("attn_probs", config_.heads, op::Value::Shape::kScores);
+    const ValueId mix = value("attn_mix", mix_width);
     program_.ops.push_back({attention, {q, k, v}, {mix, scores, probs}, layer_});
     const ValueId out = linear(mix, "attn_out", "attn_output", mix_width, config_.width);
     return residual(stream, out, "attn_residual");

@@ -143,10 +143,9 @@ TEST_F(ModelTest, EveryArchitectureLoadsAndHasTheSharedCheckpoints) {
       std::vector<std::string> expected = {"embedding"};
       const bool rope = arch.positions != Architecture::Positions::kLearned;
       for (const char* layer : {"blk.0.", "blk.1."})
-        for (const char* name :
-             {"attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_mix", "attn_scores",
-              "attn_probs", "attn_out", "attn_residual", "ffn_norm", "ffn_gate", "ffn_up",
-              "ffn_act", "ffn_out", "output"}) {
+        for (const char* name : {"attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_scores",
+                                 "attn_probs", "attn_mix", "attn_out", "attn_residual", "ffn_norm",
+                                 "ffn_gate", "ffn_up", "ffn_act", "ffn_out", "output"}) {
           if (!rope && std::string_view(name).ends_with("_rope")) continue;
           if (arch.feed_forward == Architecture::FeedForward::kPlain &&
               std::string_view(name) == "ffn_gate")

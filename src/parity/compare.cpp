@@ -96,7 +96,7 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   measure(traces, scope, threads, out);
   if (scope.program) judge_all(traces, scope, *model, options, threads, out);
   for (CheckpointResult& result : out.checkpoints) result.verdict = verdict_of(result);
-  conclude(traces, out);
+  conclude(traces, scope, out);
   return out;
 }
 

@@ -91,6 +91,9 @@ struct Comparison {
   int64_t defects = 0;  // checkpoints with one
   double coverage = 0;  // rows compared, of those that either side has
   double judged = 0;    // rows replayed on both sides, of those compared
+  int64_t positions_compared = 0;
+  int64_t positions_judged = 0;   // of those; a sample adds to them the worst of each checkpoint
+  bool positions_chosen = false;  // by the user
   TokenAgreement tokens;
   std::optional<Fork> fork;
   ChoiceStatistics choices;

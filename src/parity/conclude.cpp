@@ -84,6 +84,23 @@ void find_first_difference(const Traces& traces, Comparison& out) {
   }
 }
 
+// What was not judged may still look wrong.
+void note_unjudged(const Traces& traces, const Scope& scope, Comparison& out) {
+  if (out.positions_judged == 0 || out.positions_judged == out.positions_compared) return;
+  std::optional<When> first;
+  for (size_t i = 0; i < out.checkpoints.size(); ++i) {
+    const auto& beyond = out.checkpoints[i].first_beyond;
+    if (!beyond || std::ranges::binary_search(scope.replayed, beyond->position)) continue;
+    const When at = when(traces, i, beyond->position);
+    first = first ? std::min(*first, at) : at;
+  }
+  if (first)
+    out.notes.push_back(
+        fmt::format("at positions that were not judged the sides differ by more than the declared "
+                    "precision may explain, first at {}, position {}: --positions {} judges it",
+                    out.checkpoints[first->checkpoint].name, first->position, first->position));
+}
+
 std::optional<Fork> find_fork(const Traces& traces, const TokenAgreement& tokens) {
   if (!tokens.first_difference) return std::nullopt;
   const auto index = static_cast<size_t>(*tokens.first_difference);
@@ -155,7 +172,7 @@ Verdict verdict_of(const CheckpointResult& result) {
   return apart <= rounding ? Verdict::kRounding : Verdict::kDrift;
 }
 
-void conclude(const Traces& traces, Comparison& out) {
+void conclude(const Traces& traces, const Scope& scope, Comparison& out) {
   out.fork = find_fork(traces, out.tokens);
   find_first_defect(traces, out);
   out.judged = judged_share(out);
@@ -181,6 +198,7 @@ void conclude(const Traces& traces, Comparison& out) {
   const bool forked = out.fork && !out.fork->tie;
   if (forked && *worst <= Verdict::kDrift) out.verdict = "fork";
   out.parity = *worst <= Verdict::kDrift && !forked;
+  if (out.parity) note_unjudged(traces, scope, out);
 }
 
 }  // namespace lockstep::parity

@@ -13,6 +13,6 @@ double allowed_difference(const Traces& traces, int64_t layer);
 Verdict verdict_of(const CheckpointResult& result);
 
 // The first defect, the fork, and the verdict on the whole.
-void conclude(const Traces& traces, Comparison& out);
+void conclude(const Traces& traces, const Scope& scope, Comparison& out);
 
 }  // namespace lockstep::parity

@@ -104,12 +104,6 @@ int64_t layer_of(const std::string& checkpoint) {
   return std::sscanf(checkpoint.c_str(), "blk.%ld.", &layer) == 1 ? layer : -1;
 }
 
-// Attention's scores and probabilities come before its mix.
-std::vector<size_t> execution_order(const op::Op& op) {
-  if (op.outputs.size() == 3) return {1, 2, 0};
-  return {0};
-}
-
 // In the order of the program where there is one, else as the reference has them.
 void list_checkpoints(const Traces& traces, const std::string& selected, Scope& scope,
                       Comparison& out) {
@@ -123,13 +117,12 @@ void list_checkpoints(const Traces& traces, const std::string& selected, Scope& 
     result.in_suspect = traces.suspect.has(name);
     out.checkpoints.push_back(std::move(result));
   };
-  if (scope.program)
-    for (const op::Op& op : scope.program->ops)
-      for (const size_t i : execution_order(op)) {
-        const std::string& name = scope.program->value(op.outputs[i]).name;
-        if (traces.reference.has(name) || traces.suspect.has(name)) list(name);
-        scope.ids[name] = op.outputs[i];
-      }
+  // A program's values are numbered in order of execution.
+  for (size_t i = 0; scope.program && i < scope.program->values.size(); ++i) {
+    const std::string& name = scope.program->values[i].name;
+    scope.ids[name] = static_cast<op::ValueId>(i);
+    if (traces.reference.has(name) || traces.suspect.has(name)) list(name);
+  }
   for (const auto* trace : {&traces.reference, &traces.suspect})
     for (const auto& info : trace->manifest().checkpoints) list(info.name);
 }
@@ -160,14 +153,19 @@ void choose_compared(const Traces& traces, int64_t shared, const TokenAgreement&
 }
 
 // The user's, or all where that is cheap, or a sample.
-void choose_replayed(const Traces& traces, int64_t shared, const CompareOptions& options,
-                     Scope& scope, Comparison& out) {
+Result<void> choose_replayed(const Traces& traces, int64_t shared, const CompareOptions& options,
+                             Scope& scope, Comparison& out) {
   if (!options.positions.empty()) {
-    for (const int64_t p : options.positions)
-      if (p >= 0 && p < shared) scope.replayed.push_back(p);
-    out.notes.push_back(fmt::format("only the {} chosen of {} positions were replayed",
-                                    scope.replayed.size(), scope.compared.size()));
-    return;
+    const std::set<int64_t> wanted(options.positions.begin(), options.positions.end());
+    std::ranges::set_intersection(wanted, scope.compared, std::back_inserter(scope.replayed));
+    if (scope.replayed.empty() && !scope.compared.empty())
+      return error("none of the chosen positions is among the {} that both traces have, {} to {}",
+                   scope.compared.size(), scope.compared.front(), scope.compared.back());
+    out.positions_chosen = true;
+    if (scope.replayed.size() < wanted.size())
+      out.notes.push_back(fmt::format("{} of the chosen positions are not on both sides",
+                                      wanted.size() - scope.replayed.size()));
+    return {};
   }
   double cost = 0;
   for (const op::Op& op : scope.program->ops)
@@ -176,7 +174,7 @@ void choose_replayed(const Traces& traces, int64_t shared, const CompareOptions&
   const auto affordable = std::max<int64_t>(4, static_cast<int64_t>(kReplayBudget / cost));
   if (affordable >= shared) {
     scope.replayed = scope.compared;
-    return;
+    return {};
   }
   // First and last, the turn from prompt to generation, and the rest evenly.
   const int64_t prompt = traces.reference.manifest().prompt_tokens;
@@ -189,6 +187,7 @@ void choose_replayed(const Traces& traces, int64_t shared, const CompareOptions&
       fmt::format("{} of {} positions were replayed, and of each checkpoint the one where the "
                   "sides differ most; --positions chooses others",
                   scope.replayed.size(), shared));
+  return {};
 }
 
 }  // namespace
@@ -206,7 +205,13 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   note_widths(traces, out);
   const int64_t shared = shared_positions(traces, out.tokens);
   choose_compared(traces, shared, out.tokens, scope);
-  if (scope.program) choose_replayed(traces, shared, options, scope, out);
+  out.positions_compared = static_cast<int64_t>(scope.compared.size());
+  if (scope.program) {
+    LS_TRY_VOID(choose_replayed(traces, shared, options, scope, out));
+    out.positions_judged = static_cast<int64_t>(scope.replayed.size());
+  } else if (!options.positions.empty()) {
+    out.notes.push_back("positions were chosen for a replay, which needs a model file");
+  }
   return scope;
 }
 

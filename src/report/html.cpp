@@ -129,7 +129,7 @@ std::string checkpoint_table(const Comparison& c) {
 }  // namespace
 
 std::string html_report(const Comparison& c, const Subject& subject) {
-  const std::string title = markup(headline(c, subject));
+  const std::string title = markup(headline(c));
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

@@ -118,11 +118,14 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   ordered_json out;
   out["parity"] = c.parity;
   out["verdict"] = c.verdict;
-  out["headline"] = headline(c, subject);
+  out["headline"] = headline(c);
   out["first_defect"] = c.first_defect ? defect_json(*c.first_defect) : ordered_json(nullptr);
   out["defects"] = c.defects;
   out["coverage"] = number(c.coverage);
   out["judged"] = number(c.judged);
+  out["positions"] = {{"compared", c.positions_compared},
+                      {"judged", c.positions_judged},
+                      {"chosen", c.positions_chosen}};
   out["tokens"] = tokens_json(c, subject);
   out["fork"] = c.fork ? fork_json(*c.fork) : ordered_json(nullptr);
   out["choices"] = {{"compared", c.choices.compared},

@@ -89,7 +89,7 @@ class Suite {
 
 std::string junit_report(const parity::Comparison& c, const Subject& subject) {
   Suite suite;
-  const std::string sentence = headline(c, subject) + ". " + evidence(c, subject);
+  const std::string sentence = headline(c) + ". " + evidence(c, subject);
   // The whole, so that a failure without a failing checkpoint (other prompts, a fork) shows.
   suite.add("lockstep", "parity", c.parity ? Outcome::kPassed : Outcome::kFailed, c.verdict,
             sentence);

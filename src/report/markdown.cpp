@@ -35,8 +35,7 @@ std::string code(std::string_view name) {
 }  // namespace
 
 std::string markdown_report(const parity::Comparison& c, const Subject& subject) {
-  std::string out =
-      fmt::format("### {} {}\n\n", c.parity ? "✅" : "❌", escaped(headline(c, subject)));
+  std::string out = fmt::format("### {} {}\n\n", c.parity ? "✅" : "❌", escaped(headline(c)));
   if (const std::string why = evidence(c, subject); !why.empty()) out += escaped(why) + "\n\n";
   out += "| | |\n|---|---|\n";
   for (const Fact& fact : facts(c, subject))

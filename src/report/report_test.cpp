@@ -104,26 +104,35 @@ TEST(Summary, ErrorOverBoundIsTheRatio) {
 
 TEST(Summary, HeadlinesSayWhoIsWrongAndWhere) {
   Comparison c = defective();
-  EXPECT_EQ(headline(c, subject()),
-            "Not in parity: the suspect is wrong at blk.1.ffn_act, position 3");
+  EXPECT_EQ(headline(c), "Not in parity: the suspect is wrong at blk.1.ffn_act, position 3");
   c.first_defect->side = Side::kReference;
-  EXPECT_NE(headline(c, subject()).find("the reference is wrong"), std::string::npos);
+  EXPECT_NE(headline(c).find("the reference is wrong"), std::string::npos);
   c.first_defect->side = Side::kBoth;
-  EXPECT_NE(headline(c, subject()).find("both sides are wrong"), std::string::npos);
+  EXPECT_NE(headline(c).find("both sides are wrong"), std::string::npos);
   c.first_defect->side = Side::kUndetermined;
-  EXPECT_NE(headline(c, subject()).find("the sides differ from blk.1.ffn_act"), std::string::npos);
+  EXPECT_NE(headline(c).find("the sides differ from blk.1.ffn_act"), std::string::npos);
   Comparison good;
   good.parity = true;
+  good.judged = 1;
+  good.positions_compared = good.positions_judged = 9;
   for (const char* verdict : {"exact", "rounding", "drift"}) {
     good.verdict = verdict;
-    EXPECT_TRUE(headline(good, subject()).starts_with("In parity: ")) << verdict;
+    EXPECT_TRUE(headline(good).starts_with("In parity: ")) << verdict;
     EXPECT_EQ(evidence(good, subject()), "");
   }
+  // Parity is said only of what was judged.
+  good.positions_judged = 2;
+  EXPECT_EQ(
+      headline(good),
+      "In parity at the 2 (of 9) positions judged: every op within rounding, differences only "
+      "inherited");
+  good.judged = 0;
+  EXPECT_EQ(headline(good), "In parity, as far as the declared precision tells");
   Comparison other;
   other.tokens.same_prompt = false;
   Subject with_tokens = subject();
   with_tokens.difference = TokenPair{2, 17, {}, " the\n", {}};
-  EXPECT_EQ(headline(other, with_tokens), "Not compared: the prompts differ");
+  EXPECT_EQ(headline(other), "Not compared: the prompts differ");
   EXPECT_EQ(evidence(other, with_tokens),
             "Token 2: the reference 17 ' the\\n', the suspect has ended.");
 }

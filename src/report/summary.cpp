@@ -61,6 +61,19 @@ std::string tokens_fact(const Comparison& c, const Subject& subject) {
   return out;
 }
 
+bool all_judged(const Comparison& c) {
+  return c.positions_judged == c.positions_compared;
+}
+
+std::string judged_fact(const Comparison& c, const Subject& subject) {
+  if (subject.model.empty()) return "nothing: no model file";
+  std::string out = fmt::format("{} of those were replayed", percent(c.judged));
+  if (!all_judged(c))
+    out += fmt::format(": {} of {} positions{}", c.positions_judged, c.positions_compared,
+                       c.positions_chosen ? ", as chosen; nothing is said of the others" : "");
+  return out;
+}
+
 std::string verdict_counts(const Comparison& c) {
   std::array<int64_t, 7> counts{};
   for (const CheckpointResult& result : c.checkpoints)
@@ -114,7 +127,7 @@ std::string_view name(BoundedError::Measure measure) {
   return kNames[static_cast<int>(measure)];
 }
 
-std::string headline(const Comparison& c, const Subject& subject) {
+std::string headline(const Comparison& c) {
   if (!c.tokens.same_prompt) return "Not compared: the prompts differ";
   if (c.first_defect && !c.parity) {
     const parity::Defect& defect = *c.first_defect;
@@ -126,9 +139,12 @@ std::string headline(const Comparison& c, const Subject& subject) {
                        c.fork ? c.fork->position : 0);
   if (!c.parity) return fmt::format("Not in parity: {}", c.verdict);
   if (c.verdict == "exact") return "In parity: every number is the same";
-  if (c.verdict == "rounding") return "In parity: both sides within rounding";
-  if (subject.model.empty()) return "In parity, as far as the declared precision tells";
-  return "In parity: every op within rounding, differences only inherited";
+  if (c.judged == 0) return "In parity, as far as the declared precision tells";
+  const std::string where = all_judged(c) ? ""
+                                          : fmt::format(" at the {} (of {}) positions judged",
+                                                        c.positions_judged, c.positions_compared);
+  if (c.verdict == "rounding") return fmt::format("In parity{}: both sides within rounding", where);
+  return fmt::format("In parity{}: every op within rounding, differences only inherited", where);
 }
 
 std::string evidence(const Comparison& c, const Subject& subject) {
@@ -174,9 +190,7 @@ std::vector<Fact> facts(const Comparison& c, const Subject& subject) {
                                 c.choices.same, c.choices.compared, short_number(c.choices.mean_kl),
                                 short_number(c.choices.worst_kl))});
   out.push_back({"coverage", fmt::format("{} of the rows are on both sides", percent(c.coverage))});
-  out.push_back({"judged", subject.model.empty()
-                               ? "nothing: no model file"
-                               : fmt::format("{} of those were replayed", percent(c.judged))});
+  out.push_back({"judged", judged_fact(c, subject)});
   out.push_back({"checkpoints", verdict_counts(c)});
   return out;
 }

@@ -23,7 +23,7 @@ BoundedError bounded(const parity::OwnError& own);
 std::string_view name(BoundedError::Measure measure);
 
 // "Not in parity: the suspect is wrong at blk.1.ffn_act, position 3".
-std::string headline(const parity::Comparison& comparison, const Subject& subject);
+std::string headline(const parity::Comparison& comparison);
 // The evidence of the headline, a sentence or two; empty where there is nothing to add.
 std::string evidence(const parity::Comparison& comparison, const Subject& subject);
 

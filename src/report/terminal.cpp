@@ -100,7 +100,7 @@ std::string terminal_report(const parity::Comparison& c, const Subject& subject,
                             const Paint& paint) {
   constexpr int64_t kLabel = 12;
   // Lines are wrapped first and painted after: escape sequences have no width.
-  const std::string first = wrapped(headline(c, subject), width, 0);
+  const std::string first = wrapped(headline(c), width, 0);
   std::string out = paint.bold(c.parity ? paint.green(first) : paint.red(first)) + "\n";
   if (const std::string why = evidence(c, subject); !why.empty())
     out += wrapped(why, width, 0) + "\n";

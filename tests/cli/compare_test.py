@@ -165,6 +165,7 @@ class CompareTest(unittest.TestCase):
         for arguments in ((self.original, self.root / "gone"), (self.original, MODEL),
                           (self.original, self.root), (self.original,),
                           (self.original, self.original, "--positions", "1-x"),
+                          (self.original, self.original, "--positions", "1000000"),
                           (self.original, self.original, "--checkpoints", "none.*"),
                           (self.original, self.original, "-m", "haiku-qwen2"),
                           (self.original, self.original, "--html", self.root / "no/folder.html")):
@@ -176,8 +177,18 @@ class CompareTest(unittest.TestCase):
         out = self.compare_json(self.original, self.wrong, "--positions", "0-2,5", status=0)
         judged = {c["suspect"]["judged"] for c in out["checkpoints"]}
         self.assertEqual(judged, {4})
+        # Parity is said of those alone, and the others are not passed over in silence.
+        compared = len(lockstep.open_trace(self.original).positions("logits"))
+        self.assertEqual(out["positions"], {"compared": compared, "judged": 4, "chosen": True})
+        self.assertTrue(out["headline"].startswith(
+            f"In parity at the 4 (of {compared}) positions judged: "), out["headline"])
+        self.assertTrue(any("position 3: --positions 3 judges it" in note
+                            for note in out["notes"]), out["notes"])
         out = self.compare_json(self.original, self.wrong, "--positions", "3", status=1)
         self.assertEqual(out["first_defect"]["position"], 3)
+        out = self.compare_json(self.original, self.original, status=0)
+        self.assertEqual(out["positions"],
+                         {"compared": compared, "judged": compared, "chosen": False})
 
     def test_report_files(self):
         files = {kind: self.root / f"report.{kind}" for kind in ("junit", "markdown", "csv", "html")}
