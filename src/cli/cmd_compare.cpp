@@ -172,9 +172,10 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_option("--checkpoints", flags->options.checkpoints,
                  "logits, layers, ops, all, or names and globs separated by commas")
       ->capture_default_str();
-  app.add_option("--positions", flags->positions,
-                 "Positions to replay, such as 0,5,10-20 (default: all where that is cheap, "
-                 "otherwise a sample)")
+  app.add_option(
+         "--positions", flags->positions,
+         "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
+         "all where that is cheap, otherwise a sample)")
       ->type_name("LIST");
   app.add_option("-t,--threads", flags->options.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 4096));
@@ -196,7 +197,9 @@ const Command kCompareCommand = {
     "  lockstep compare reference.trace mine.trace -m model.gguf\n"
     "  lockstep compare a.trace b.trace --checkpoints layers --html report.html\n"
     "  lockstep compare a.trace b.trace --positions 0,5,10-20 --json\n"
-    "  lockstep compare a.trace b.trace --junit parity.xml --markdown parity.md\n",
+    "  lockstep compare a.trace b.trace --junit parity.xml --markdown parity.md\n"
+    "\n"
+    "Exit status: 0 in parity, 1 not, 2 unreadable.\n",
     declare,
 };
 

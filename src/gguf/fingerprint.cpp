@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{16} << 20;
 constexpr int64_t kMegabyte = 1'000'000;
+constexpr int64_t kHeldMegabytes = 256;  // read and not yet given back
 
 // Part of how a model is stored, not of what it is.
 bool is_storage(const std::string& key) {
@@ -53,7 +54,7 @@ std::string hash_data(std::span<const std::byte> data, const Advance& advance) {
 }
 
 // One hash a tensor, 16 bytes each.
-std::vector<std::string> hash_tensors(const std::vector<const Tensor*>& tensors) {
+std::vector<std::string> hash_tensors(const File& file, const std::vector<const Tensor*>& tensors) {
   int64_t total_bytes = 0;
   for (const Tensor* tensor : tensors) total_bytes += static_cast<int64_t>(tensor->data.size());
   Progress progress("fingerprint", total_bytes / kMegabyte, "MB");
@@ -64,6 +65,8 @@ std::vector<std::string> hash_tensors(const std::vector<const Tensor*>& tensors)
     const int64_t before = done_bytes / kMegabyte;
     done_bytes += static_cast<int64_t>(bytes);
     progress.advance(done_bytes / kMegabyte - before);
+    // A model may be larger than memory.
+    if (before / kHeldMegabytes != done_bytes / kMegabyte / kHeldMegabytes) file.release_pages();
   };
   std::vector<std::string> hashes(tensors.size());
   parallel_for(static_cast<int64_t>(tensors.size()), 1, [&](int64_t begin, int64_t end) {
@@ -89,7 +92,7 @@ std::string compute_fingerprint(const File& file) {
   }
   const auto tensors = by_name(file.tensors(), &Tensor::name);
   append_number(text, static_cast<uint64_t>(tensors.size()));
-  const auto hashes = hash_tensors(tensors);
+  const auto hashes = hash_tensors(file, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     append_text(text, tensors[i]->name);
     append_number(text, tensors[i]->format->id);

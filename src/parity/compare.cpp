@@ -27,6 +27,7 @@ std::vector<int64_t> positions_to_judge(const Scope& scope, const CheckpointResu
   std::vector<int64_t> out = scope.replayed;
   const auto place = std::ranges::lower_bound(out, result.worst_position);
   if (scope.sampled && result.positions > 0 &&
+      result.worst_position < scope.program->context_length &&
       (place == out.end() || *place != result.worst_position))
     out.insert(place, result.worst_position);
   return out;

@@ -377,5 +377,62 @@ TEST_F(Preflight, AnotherModelIsRefused) {
   EXPECT_NE(c.error().message.find("different architectures"), std::string::npos);
 }
 
+TEST_F(Preflight, ATokenBeyondTheVocabularyIsAnError) {
+  for (const auto& [index, token] : {std::pair(0, INT32_MAX), std::pair(8, 1'000'000)}) {
+    Recording odd = original;
+    odd.manifest.tokens.at(static_cast<size_t>(index)) = token;
+    const auto out = compare(traced.write(odd), traced.write(odd), &traced.model(), options);
+    ASSERT_FALSE(out.ok());
+    EXPECT_TRUE(out.error().message.starts_with(
+        fmt::format("token {} of the traces is {}, but ", index, token)))
+        << out.error().message;
+    EXPECT_TRUE(judge(odd, odd, false).parity) << "without a model nothing is looked up";
+  }
+}
+
+// gpt2 has a row for each position of its context, and none beyond.
+TEST(PreflightContext, PositionsBeyondTheContextAreNotReplayed) {
+  forge::Spec spec;
+  spec.arch = "gpt2";
+  const TracedModel traced(spec);
+  const int64_t context = traced.model().config().context_length;
+  Recording late = traced.record(kTokens, kPrompt);
+  late.first_position = context - 2;
+  late.manifest.tokens.resize(static_cast<size_t>(late.first_position) + kTokens.size(), 1);
+  for (const char* name : {"attn_scores", "attn_probs"})
+    for (int64_t layer = 0; layer < traced.model().config().layers; ++layer)
+      late.remove(fmt::format("blk.{}.{}", layer, name));
+  CompareOptions options;
+  options.checkpoints = "embedding";
+  const auto trace = traced.write(late);
+  const auto c = compare(trace, trace, &traced.model(), options);
+  ASSERT_TRUE(c.ok()) << c.error().message;
+  EXPECT_EQ(c->positions_compared, static_cast<int64_t>(kTokens.size()));
+  EXPECT_EQ(c->positions_judged, 2);
+  EXPECT_EQ(find(*c, "embedding").suspect.judged, 2);
+  EXPECT_TRUE(any_note(*c, fmt::format("positions from {} on are beyond", context)));
+}
+
+TEST_F(Preflight, ChosenPositions) {
+  Recording wrong = original;
+  for (int64_t i = 0; i < 8; ++i) wrong.at("blk.0.ffn_act", 3, i) += 1;
+  options.positions = {5, 0, 5, 100};
+  const Comparison c = judge(original, wrong);
+  EXPECT_TRUE(c.parity);
+  EXPECT_TRUE(c.positions_chosen);
+  EXPECT_EQ(c.positions_judged, 2);
+  EXPECT_EQ(c.positions_compared, static_cast<int64_t>(kTokens.size()));
+  EXPECT_EQ(find(c, "blk.0.ffn_act").suspect.judged, 2);
+  EXPECT_TRUE(any_note(c, "1 of the chosen positions are not on both sides"));
+  EXPECT_TRUE(any_note(c, "first at blk.0.ffn_act, position 3: --positions 3 judges it"));
+  options.positions = {3};
+  EXPECT_FALSE(judge(original, wrong).parity);
+  options.positions = {100};
+  const auto none = compare(traced.write(original), traced.write(wrong), &traced.model(), options);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message,
+            "none of the chosen positions is among the 9 that both traces have, 0 to 8");
+}
+
 }  // namespace
 }  // namespace lockstep::parity

@@ -30,13 +30,14 @@ void note_ranges(const Traces& traces, Comparison& out) {
     out.notes.push_back("a side does not say its tokens: positions are taken to be the same");
   const auto range = [](const trace::Trace& trace) {
     const auto& steps = trace.manifest().steps;
-    return std::pair(steps.empty() ? 0 : steps.front().first_position, trace.positions());
+    return steps.empty()
+               ? "none"
+               : fmt::format("{} to {}", steps.front().first_position, trace.positions() - 1);
   };
-  const auto a = range(traces.reference);
-  const auto b = range(traces.suspect);
+  const std::string a = range(traces.reference);
+  const std::string b = range(traces.suspect);
   if (a != b)
-    out.notes.push_back(fmt::format("the reference has positions {} to {}, the suspect {} to {}",
-                                    a.first, a.second - 1, b.first, b.second - 1));
+    out.notes.push_back(fmt::format("the reference has positions {}, the suspect {}", a, b));
   const auto dtype = [](const trace::Trace& trace) {
     const auto& checkpoints = trace.manifest().checkpoints;
     return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
@@ -93,6 +94,14 @@ Result<void> check_model(const Traces& traces, const model::Model* model, Scope&
         fmt::format("the {} ran another model file ({}) than {}: only the other side is judged",
                     scope.reference_judged ? "suspect" : "reference",
                     scope.reference_judged ? b.file : a.file, model->file().path()));
+  // Tokens and positions index the model's tables.
+  const auto& tokens = out.tokens.tokens;
+  const auto unknown = std::ranges::find_if(
+      tokens, [&](int32_t token) { return token >= model->config().vocabulary; });
+  if (unknown != tokens.end())
+    return error("token {} of the traces is {}, but {} has only {} tokens",
+                 unknown - tokens.begin(), *unknown, model->file().path(),
+                 model->config().vocabulary);
   const int64_t positions = std::max(traces.reference.positions(), traces.suspect.positions());
   LS_TRY(scope.program,
          model->program(std::clamp<int64_t>(positions, 1, model->config().context_length)));
@@ -153,8 +162,8 @@ void choose_compared(const Traces& traces, int64_t shared, const TokenAgreement&
 }
 
 // The user's, or all where that is cheap, or a sample.
-Result<void> choose_replayed(const Traces& traces, int64_t shared, const CompareOptions& options,
-                             Scope& scope, Comparison& out) {
+Result<void> choose_replayed(const Traces& traces, const CompareOptions& options, Scope& scope,
+                             Comparison& out) {
   if (!options.positions.empty()) {
     const std::set<int64_t> wanted(options.positions.begin(), options.positions.end());
     std::ranges::set_intersection(wanted, scope.compared, std::back_inserter(scope.replayed));
@@ -172,21 +181,23 @@ Result<void> choose_replayed(const Traces& traces, int64_t shared, const Compare
     if (const auto* linear = std::get_if<op::Linear>(&op.what))
       cost += 4 * static_cast<double>(linear->weight.rows * linear->weight.columns);
   const auto affordable = std::max<int64_t>(4, static_cast<int64_t>(kReplayBudget / cost));
-  if (affordable >= shared) {
+  const auto count = static_cast<int64_t>(scope.compared.size());
+  if (affordable >= count) {
     scope.replayed = scope.compared;
     return {};
   }
   // First and last, the turn from prompt to generation, and the rest evenly.
   const int64_t prompt = traces.reference.manifest().prompt_tokens;
-  const int64_t turn = std::clamp<int64_t>(prompt, 1, shared - 1);
-  std::set<int64_t> chosen = {0, turn - 1, turn, shared - 1};
-  for (int64_t i = 0; i < affordable; ++i) chosen.insert(i * (shared - 1) / affordable);
-  scope.replayed.assign(chosen.begin(), chosen.end());
+  const auto turn = std::clamp<int64_t>(
+      std::ranges::lower_bound(scope.compared, prompt) - scope.compared.begin(), 1, count - 1);
+  std::set<int64_t> chosen = {0, turn - 1, turn, count - 1};
+  for (int64_t i = 0; i < affordable; ++i) chosen.insert(i * (count - 1) / affordable);
+  for (const int64_t i : chosen) scope.replayed.push_back(scope.compared[static_cast<size_t>(i)]);
   scope.sampled = true;
   out.notes.push_back(
       fmt::format("{} of {} positions were replayed, and of each checkpoint the one where the "
                   "sides differ most; --positions chooses others",
-                  scope.replayed.size(), shared));
+                  scope.replayed.size(), count));
   return {};
 }
 
@@ -207,7 +218,11 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   choose_compared(traces, shared, out.tokens, scope);
   out.positions_compared = static_cast<int64_t>(scope.compared.size());
   if (scope.program) {
-    LS_TRY_VOID(choose_replayed(traces, shared, options, scope, out));
+    LS_TRY_VOID(choose_replayed(traces, options, scope, out));
+    const int64_t context = model->config().context_length;
+    if (std::erase_if(scope.replayed, [&](int64_t position) { return position >= context; }) > 0)
+      out.notes.push_back(fmt::format(
+          "positions from {} on are beyond the model's context and were not replayed", context));
     out.positions_judged = static_cast<int64_t>(scope.replayed.size());
   } else if (!options.positions.empty()) {
     out.notes.push_back("positions were chosen for a replay, which needs a model file");

@@ -120,6 +120,12 @@ TEST(Summary, HeadlinesSayWhoIsWrongAndWhere) {
     EXPECT_TRUE(headline(good).starts_with("In parity: ")) << verdict;
     EXPECT_EQ(evidence(good, subject()), "");
   }
+  good.verdict = "exact";
+  good.coverage = 0.5;
+  EXPECT_EQ(headline(good), "In parity: every number that both sides have is the same");
+  good.coverage = 1;
+  EXPECT_EQ(headline(good), "In parity: every number is the same");
+  good.verdict = "drift";
   // Parity is said only of what was judged.
   good.positions_judged = 2;
   EXPECT_EQ(

@@ -138,7 +138,9 @@ std::string headline(const Comparison& c) {
     return fmt::format("Not in parity: the sides choose different tokens at position {}",
                        c.fork ? c.fork->position : 0);
   if (!c.parity) return fmt::format("Not in parity: {}", c.verdict);
-  if (c.verdict == "exact") return "In parity: every number is the same";
+  if (c.verdict == "exact")
+    return c.coverage < 1 ? "In parity: every number that both sides have is the same"
+                          : "In parity: every number is the same";
   if (c.judged == 0) return "In parity, as far as the declared precision tells";
   const std::string where = all_judged(c) ? ""
                                           : fmt::format(" at the {} (of {}) positions judged",
