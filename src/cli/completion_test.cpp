@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/temporary_folder.h"
 #include "cli/command.h"
 
 namespace lockstep::cli {
@@ -18,9 +19,6 @@ namespace fs = std::filesystem;
 class Completion : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "completion_test_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     root_.name("lockstep");
     for (const Command* command : {&kForgeCommand, &kCompletionCommand})
       command->declare(*root_.add_subcommand(command->name, command->summary));
@@ -29,7 +27,6 @@ class Completion : public testing::Test {
     std::ofstream(folder_ / "model one.gguf");
     std::ofstream(folder_ / "model_two.gguf");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   struct Output {
     std::string text;
@@ -62,7 +59,8 @@ class Completion : public testing::Test {
     return lines;
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const fs::path folder_ = temporary_.path();
   CLI::App root_;
 };
 

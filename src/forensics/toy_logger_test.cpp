@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/temporary_folder.h"
 #include "forensics/test_support.h"
 
 namespace lockstep::forensics {
@@ -15,13 +16,6 @@ namespace fs = std::filesystem;
 
 class ToyLogger : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "toy_logger_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // Runs the logger and scans what it wrote.
   Report scan_log(int values, int digits, int positions) {
     const std::string log = (folder_ / "log.jsonl").string();
@@ -49,7 +43,8 @@ class ToyLogger : public testing::Test {
     EXPECT_TRUE(cluster.values[0].end == 2 || cluster.values[0].end == 4) << describe(report);
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const fs::path folder_ = temporary_.path();
   std::string text_;  // of the log
 };
 

@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 #include "exec/registry.h"
 #include "forge/formats.h"
 #include "forge/known.h"
@@ -25,13 +25,6 @@ namespace fs = std::filesystem;
 
 class Forge : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "forge_test_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   std::string write(const Spec& spec) {
@@ -41,7 +34,8 @@ class Forge : public testing::Test {
     return out;
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const fs::path folder_ = temporary_.path();
   int count_ = 0;
 };
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 #include "gguf/file.h"
 #include "gguf/value.h"
 #include "gguf/writer.h"
@@ -20,21 +20,14 @@ namespace lockstep::gguf::test {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
   std::string file(const std::string& name) const { return (path_ / name).string(); }
   size_t entries() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
   }
 
  private:
-  std::filesystem::path path_;
+  const TemporaryFolder folder_ = TemporaryFolder::create().value();
+  const std::filesystem::path path_ = folder_.path();
 };
 
 inline std::string read_file(const std::string& path) {

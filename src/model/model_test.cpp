@@ -4,9 +4,9 @@
 #include <functional>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 #include "gguf/writer.h"
 #include "model/forward.h"
 
@@ -65,11 +65,6 @@ struct Draft {
 
 class ModelTest : public ::testing::Test {
  protected:
-  ModelTest()
-      : path_(std::filesystem::temp_directory_path() /
-              fmt::format("lockstep_model_{}.gguf", getpid())) {}
-  ~ModelTest() override { std::filesystem::remove(path_); }
-
   // Seven heads, one of keys and values, a head size other than width / heads.
   static Draft draft(const std::string& arch, bool biases = false) {
     Draft d;
@@ -123,7 +118,8 @@ class ModelTest : public ::testing::Test {
     return model.ok() ? "loaded" : model.error().message;
   }
 
-  std::filesystem::path path_;
+  const TemporaryFolder folder_ = TemporaryFolder::create().value();
+  const std::filesystem::path path_ = folder_.path() / "model.gguf";
 };
 
 #define EXPECT_SAYS(message, part)                                                               \

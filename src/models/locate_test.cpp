@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/temporary_folder.h"
 #include "models/http_headers.h"
 
 namespace lockstep::models {
@@ -16,23 +17,20 @@ namespace fs = std::filesystem;
 class LocateTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "locateXXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
     fs::create_directories(root_ / "shipped");
     fs::create_directories(root_ / "cache");
     folders_ = {{(root_ / "shipped").string(), true},
                 {(root_ / "missing").string(), true},
                 {(root_ / "cache").string(), false}};
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   std::string put(const std::string& name) {
     std::ofstream(root_ / name) << "seven b";
     return (root_ / name).string();
   }
 
-  fs::path root_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const fs::path root_ = temporary_.path();
   std::vector<Folder> folders_;
 };
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "base/temporary_folder.h"
 #include "exec/registry.h"
 #include "forge/forge.h"
 #include "gguf/fingerprint.h"
@@ -19,23 +19,6 @@
 #include "trace/trace.h"
 
 namespace lockstep::parity {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A trace in memory, one step.
 struct Recording {
@@ -80,13 +63,13 @@ class RecordingObserver : public exec::Observer {
 class TracedModel {
  public:
   explicit TracedModel(const forge::Spec& spec = {}) {
-    const auto written = forge::write_model(spec, folder_ / "model.gguf");
+    const auto written = forge::write_model(spec, place("model.gguf"));
     if (!written.ok()) throw std::runtime_error(written.error().message);
-    model_ = std::make_unique<model::Model>(model::Model::load(folder_ / "model.gguf").value());
+    model_ = std::make_unique<model::Model>(model::Model::load(place("model.gguf")).value());
   }
 
   const model::Model& model() const { return *model_; }
-  std::string model_path() const { return folder_ / "model.gguf"; }
+  std::string model_path() const { return place("model.gguf"); }
 
   Recording record(const std::vector<int32_t>& tokens, int64_t prompt_tokens) const {
     Recording out;
@@ -106,7 +89,7 @@ class TracedModel {
 
   // Writes it in a folder of its own and opens that.
   trace::Trace write(const Recording& recording, DType dtype = DType::kF64) const {
-    const std::string folder = folder_ / fmt::format("trace{}", count_++);
+    const std::string folder = place(fmt::format("trace{}", count_++));
     std::filesystem::create_directory(folder);
     trace::Manifest manifest = recording.manifest;
     const auto tokens = manifest.tokens;
@@ -148,7 +131,9 @@ class TracedModel {
     return out;
   }
 
-  TemporaryFolder folder_;
+  std::string place(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  const TemporaryFolder folder_ = TemporaryFolder::create().value();
   std::unique_ptr<model::Model> model_;
   mutable int count_ = 0;
 };

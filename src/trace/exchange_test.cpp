@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 #include "trace/checkpoints.h"
 #include "trace/export.h"
 #include "trace/jsonl_import.h"
@@ -20,13 +21,6 @@ namespace fs = std::filesystem;
 
 class Exchange : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "exchange_test_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(path(name), std::ios::binary) << text;
@@ -36,7 +30,8 @@ class Exchange : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const fs::path folder_ = temporary_.path();
 };
 
 std::string line(const std::string& checkpoint, int64_t position, const std::string& values,

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 
 namespace lockstep::trace {
 namespace {
@@ -134,8 +135,8 @@ TEST(Safetensors, CutFilesAreRefused) {
 }
 
 TEST(Safetensors, OpensAFile) {
-  const auto path =
-      (std::filesystem::temp_directory_path() / fmt::format("st_{}", getpid())).string();
+  const TemporaryFolder folder = TemporaryFolder::create().value();
+  const std::string path = (folder.path() / "x.safetensors").string();
   EXPECT_EQ(Safetensors::open(path).error().message,
             path + ": cannot open: No such file or directory");
   const std::vector<StoredPlan> plans = {{"a", DType::kF32, {1}}};
@@ -143,7 +144,6 @@ TEST(Safetensors, OpensAFile) {
   const auto file = Safetensors::open(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(std::memcmp(file->find("a")->data.data(), "abcd", 4), 0);
-  std::filesystem::remove(path);
 }
 
 // A parser that looks at all members again at the end of each would need hours.

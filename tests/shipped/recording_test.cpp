@@ -5,8 +5,8 @@
 #include <map>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "base/temporary_folder.h"
 #include "exec/registry.h"
 #include "model/model.h"
 #include "trace/recorder.h"
@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 class Recording : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    folder_ = (fs::temp_directory_path() / fmt::format("lockstep_recording_{}", getpid())).string();
-    fs::remove_all(folder_);
     auto model = model::Model::load(LOCKSTEP_MODELS "/haiku-phi3-q4_k_m.gguf");
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::make_unique<model::Model>(*std::move(model));
@@ -30,7 +28,6 @@ class Recording : public ::testing::TestWithParam<const char*> {
     program_ = *std::move(program);
     for (int i = 0; i < 80; ++i) tokens_.push_back((i * 37 + 11) % 600);  // past phi3's window
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   std::unique_ptr<exec::Executor> executor() {
     auto out = (*exec::find_device(GetParam()))->create(program_, {});
@@ -73,7 +70,8 @@ class Recording : public ::testing::TestWithParam<const char*> {
 
   static constexpr int64_t kPositions = 73;
 
-  std::string folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
+  const std::string folder_ = (temporary_.path() / "trace").string();
   std::unique_ptr<model::Model> model_;
   op::Program program_;
   std::vector<exec::TokenId> tokens_;
