@@ -18,7 +18,7 @@ _SHARD_BYTES = 16 << 20
 _COMPUTE = ("f64", "f32", "f16", "bf16")
 _PRECISION = {
     "compute": _COMPUTE,
-    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k"),
+    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k", "i16"),
     "kv": _COMPUTE,
 }
 
@@ -41,7 +41,7 @@ class TraceWriter:
 
     engine     its name, or {"name", "version", "device"}
     precision  of its arithmetic: {"compute", "activations", "kv"}, each f64, f32, f16 or bf16, or
-               for activations q8_0, q8_1, q8_k; leave out what is not known
+               for activations q8_0, q8_1, q8_k, i16; leave out what is not known
     model      {"file", "architecture", "fingerprint", "quantization"}, or the file's name; the
                fingerprint is what `lockstep inspect --fingerprint` prints
     tokens     all token ids, the prompt's first; `trace.tokens` may grow until the end

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/float16.h"
+#include "parity/arithmetic.h"
 
 namespace lockstep::parity {
 
