@@ -34,6 +34,9 @@ struct Engine {
     options.folder = arguments[2];
     trace::Manifest start;
     start.engine.name = "exit_recorder";
+    const exec::Precision precision = executor->precision();
+    start.engine.precision = {std::string(precision.compute), std::string(precision.activations),
+                              std::string(precision.kv)};
     recorder = must(trace::Recorder::create(program, executor->dtype(), options, start));
     trace::JsonlLogOptions log;
     log.file = arguments[3];
