@@ -73,8 +73,10 @@ inline Outcome run(const op::Program& program, std::span<const exec::TokenId> to
 }
 
 // Mean square of the difference over that of the expected values; infinite where one is not a
-// number and the other is.
-inline double nmse(const std::vector<double>& actual, const std::vector<double>& expected) {
+// number and the other is. `usual` is the least mean square that counts: a few sums of many terms
+// may all but vanish by chance, their rounding does not.
+inline double nmse(const std::vector<double>& actual, const std::vector<double>& expected,
+                   double usual = 0) {
   EXPECT_EQ(actual.size(), expected.size());
   if (actual.size() != expected.size()) return std::numeric_limits<double>::infinity();
   double difference = 0, size = 0;
@@ -85,6 +87,7 @@ inline double nmse(const std::vector<double>& actual, const std::vector<double>&
   for (const double value : expected)
     if (std::isfinite(value)) size += value * value;
   if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+  size = std::max(size, usual * static_cast<double>(expected.size()));
   return difference == 0 ? 0 : difference / size;
 }
 

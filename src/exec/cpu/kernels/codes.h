@@ -26,7 +26,7 @@ LS_LANE I plane_bits(const std::byte* plane) {
 }
 
 // Codes of columns 2 * Pair and 2 * Pair + 1 of a unit. Planes lie widest first.
-template <PanelFormat P, int Pair>
+template <CodeFormat P, int Pair>
 LS_LANE I code_pair(const std::byte* unit, [[maybe_unused]] const Table& table) {
   if constexpr (P.bits == 8) {
     const I word = i_load(unit + Pair / 2 * 64);
@@ -45,7 +45,7 @@ LS_LANE I code_pair(const std::byte* unit, [[maybe_unused]] const Table& table) 
   }
 }
 
-template <PanelFormat P>
+template <CodeFormat P>
 LS_LANE Table level_table() {
   // As in quant/small_blocks.h, whose functions must not be used here; a test compares them.
   static constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -55,13 +55,13 @@ LS_LANE Table level_table() {
 }
 
 // The scales of one block of a panel.
-template <PanelFormat P>
+template <CodeFormat P>
 struct BlockScales {
   const std::byte* groups;
   F d, d_min;
 
   LS_LANE BlockScales at(const std::byte* block) {
-    BlockScales out{block + P.block_scale_bytes(), f_zero(), f_zero()};
+    BlockScales out{block + block_scale_bytes(P), f_zero(), f_zero()};
     if constexpr (P.is_super()) out.d = f_from_half(reinterpret_cast<const uint16_t*>(block));
     if constexpr (P.scales == Scales::kSuperMin || P.scales == Scales::kSuperNibbles)
       out.d_min = f_from_half(reinterpret_cast<const uint16_t*>(block) + 16);
@@ -70,7 +70,7 @@ struct BlockScales {
 
   // What a group's codes are multiplied by, and what is added: value = scale * code + min.
   void get(int64_t group, F& scale, F& min) const {
-    const std::byte* entry = groups + group * P.group_scale_bytes();
+    const std::byte* entry = groups + group * group_scale_bytes(P);
     if constexpr (P.scales == Scales::kHalf || P.scales == Scales::kHalfMin)
       scale = f_from_half(reinterpret_cast<const uint16_t*>(entry));
     if constexpr (P.scales == Scales::kExponent) scale = powers(entry);

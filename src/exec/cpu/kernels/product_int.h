@@ -40,7 +40,7 @@ constexpr int64_t kAhead = 2048;
 
 // One column: codes go from memory straight into the sums, from kStreams panels at once; where only
 // one is left, all streams read it.
-template <PanelFormat P>
+template <CodeFormat P>
 void generate(const Product& product, int64_t panel, bool alone) {
   constexpr int Streams = kStreams;
   const int64_t stride = alone ? 0 : product.panel_bytes;
@@ -58,13 +58,12 @@ void generate(const Product& product, int64_t panel, bool alone) {
       scales[s] = BlockScales<P>::at(base + s * stride);
       block[s] = f_zero();
     });
-    const std::byte* units =
-        base + P.block_scale_bytes() + columns / P.group * P.group_scale_bytes();
+    const std::byte* units = base + scale_bytes(P, columns);
     for (int64_t unit = 0; unit < columns / kUnit; ++unit) {
       const int32_t* pairs = x.pairs + (first + unit * kUnit) / 2;
       unrolled<0, Streams>([&](auto s) {
-        const std::byte* ahead = units + s * stride + unit * P.unit_bytes() + kAhead;
-        for (int64_t line = 0; line < P.unit_bytes(); line += 64) __builtin_prefetch(ahead + line);
+        const std::byte* ahead = units + s * stride + unit * unit_bytes(P) + kAhead;
+        for (int64_t line = 0; line < unit_bytes(P); line += 64) __builtin_prefetch(ahead + line);
       });
       unrolled<0, kUnit / P.group>([&](auto g) {
         constexpr int kPairs = P.group / 2;
@@ -75,7 +74,7 @@ void generate(const Product& product, int64_t panel, bool alone) {
           constexpr int kPair = decltype(p)::value;
           const I a = i_set(pairs[kPair]);
           unrolled<0, Streams>([&](auto s) {
-            const std::byte* codes = units + s * stride + unit * P.unit_bytes();
+            const std::byte* codes = units + s * stride + unit * unit_bytes(P);
             I& sum = kPair % 2 == 0 ? even[s] : odd[s];
             sum = i_dot(sum, code_pair<P, kPair>(codes, table), a);
           });
@@ -92,7 +91,7 @@ void generate(const Product& product, int64_t panel, bool alone) {
     }
     const F a_scale = f_set(x.scales[first / kBlock]);
     unrolled<0, Streams>([&](auto s) { total[s] = f_fma(block[s], a_scale, total[s]); });
-    base += P.block_bytes(columns);
+    base += block_bytes(P, columns);
   }
   store_rows(product, panel, 0, total[0]);
   if (alone) return;
@@ -106,7 +105,7 @@ struct Unpacked {
   alignas(64) float mins[kBlock / 16][kPanelRows];
 };
 
-template <PanelFormat P>
+template <CodeFormat P>
 void unpack(const std::byte* block, int64_t columns, Unpacked& out) {
   const Table table = level_table<P>();
   const BlockScales<P> scales = BlockScales<P>::at(block);
@@ -116,12 +115,11 @@ void unpack(const std::byte* block, int64_t columns, Unpacked& out) {
     f_store(out.scales[group], scale);
     f_store(out.mins[group], min);
   }
-  const std::byte* units =
-      block + P.block_scale_bytes() + columns / P.group * P.group_scale_bytes();
+  const std::byte* units = block + scale_bytes(P, columns);
   for (int64_t unit = 0; unit < columns / kUnit; ++unit)
     unrolled<0, kUnit / 2>([&](auto p) {
       i_store(out.pairs[unit * (kUnit / 2) + p],
-              code_pair<P, decltype(p)::value>(units + unit * P.unit_bytes(), table));
+              code_pair<P, decltype(p)::value>(units + unit * unit_bytes(P), table));
     });
 }
 
@@ -175,7 +173,7 @@ void multiply_some(int64_t count, Args... args) {
 }
 
 // Many columns: each block of a group of panels is unpacked once and meets all of them.
-template <PanelFormat P>
+template <CodeFormat P>
 void prompt(const Product& product, int64_t first_panel, int64_t panels) {
   const Columns& x = *product.x;
   auto* weights = reinterpret_cast<Unpacked*>(product.scratch);
@@ -189,7 +187,7 @@ void prompt(const Product& product, int64_t first_panel, int64_t panels) {
     const int64_t columns = x.length - first < kBlock ? x.length - first : kBlock;
     for (int64_t p = 0; p < panels; ++p)
       unpack<P>(base + p * product.panel_bytes, columns, weights[p]);
-    base += P.block_bytes(columns);
+    base += block_bytes(P, columns);
     for (int64_t tile = 0; tile < x.count; tile += kTile) {
       const int64_t w = x.count - tile < kTile ? x.count - tile : kTile;
       const int64_t parts = (w + kIntColumns - 1) / kIntColumns;
@@ -218,7 +216,7 @@ void prompt(const Product& product, int64_t first_panel, int64_t panels) {
                  f_load(totals + column * kStride + p * kPanelRows));
 }
 
-template <PanelFormat P>
+template <CodeFormat P>
 void product_int(const Product& product, int64_t first, int64_t end) {
   if (product.x->count == 1) {
     int64_t panel = first;
