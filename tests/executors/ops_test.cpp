@@ -14,7 +14,7 @@ double tolerance(Rounding rounding, bool half_cache) {
     case Rounding::kFloat:
       return 1e-12;
     case Rounding::kQuantized:
-      return 2e-9;
+      return 1e-8;
     case Rounding::kCache:
       return half_cache ? 1e-6 : 1e-12;
   }
