@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <fnmatch.h>
 
+#include "cli/device.h"
 #include "exec/executor.h"
 #include "exec/registry.h"
 #include "model/model.h"
@@ -26,7 +27,7 @@ struct Request {
   std::vector<exec::TokenId> tokens;
   std::string out_dir;  // empty: nothing is written
   std::vector<std::string> globs = {"*"};
-  std::string device = "reference";
+  cli::DeviceFlags device = {.name = "reference"};
   int64_t chunk = 0;    // tokens a step; 0: all at once
   int64_t greedy = 0;   // tokens to choose and to print
   int64_t context = 0;  // 0: as many positions as are evaluated
@@ -148,8 +149,8 @@ Result<void> dump(const Request& request) {
   const int64_t evaluated = given + std::max<int64_t>(0, request.greedy - 1);
   LS_TRY(const op::Program program,
          model.program(request.context > 0 ? request.context : evaluated));
-  LS_TRY(const exec::Device* device, exec::find_device(request.device));
-  LS_TRY(const auto executor, device->create(program, {}));
+  LS_TRY(const exec::Device* device, exec::find_device(request.device.name));
+  LS_TRY(const auto executor, device->create(program, cli::options_of(request.device)));
 
   Collector collector(program, request);
   const int64_t chunk = request.chunk > 0 ? request.chunk : given;
@@ -185,7 +186,8 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_option("OUT_DIR", request.out_dir, "folder for NAME.npy (f64), one a value");
   app.add_option("NAME_GLOB", request.globs, "values to write (default: all)");
-  app.add_option("--device", request.device, "executor")->capture_default_str();
+  cli::declare_device(app, request.device);
+  app.get_option("--device")->capture_default_str();
   app.add_option("--chunk", request.chunk, "tokens a step (default: all at once)")
       ->check(CLI::PositiveNumber);
   app.add_option("--ctx", request.context, "context length (default: the positions evaluated)")
