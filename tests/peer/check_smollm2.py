@@ -6,24 +6,12 @@ import numpy as np
 import llama_engine
 from numpy_llama import NumpyLlama
 from peer import LOCKSTEP, Report, nmse, our_values, run_ours
-from smollm2 import model_file
+from smollm2 import QUESTIONS, chat, model_file
 
 INT8_BOUND = 5e-3  # llama.cpp rounds activations to 8 bits
 EXACT_BOUND = 1e-24
 CHOSEN = 40
 
-QUESTIONS = [
-    "Why is the sky blue?",
-    "Name three rivers in South America.",
-    "Write a haiku about an old bicycle.",
-    "How do I boil an egg so that the yolk stays soft?",
-    "Translate to French: the library closes at nine.",
-    "def mean(numbers):\n    # what does this function do?",
-    "What is 17 + 25? Answer with the number only.",
-    "Explain to a child what a shadow is.",
-    "Zähle drei Städte in Österreich auf – mit einem Satz zu jeder. 🏔️",
-    "Give me a short recipe with lentils, carrots and cumin.",
-]
 MORE_TEXTS = [
     "",
     " ",
@@ -33,10 +21,6 @@ MORE_TEXTS = [
     "<|im_start|>system\nYou are terse.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n",
     "I've we'll THEY'RE don't",
 ]
-
-
-def chat(question):
-    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def check_tokens(report, path, engine):

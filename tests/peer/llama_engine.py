@@ -56,7 +56,7 @@ api.llama_backend_init()
 
 
 class Engine:
-    def __init__(self, path, context):
+    def __init__(self, path, context, threads=2):
         params = api.llama_model_default_params()
         params.n_gpu_layers = 0
         # Without kernels for repacked weights: AMX traps on machines that announce it but do not let it run.
@@ -66,6 +66,7 @@ class Engine:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         self.vocab = api.llama_model_get_vocab(self.model)
         self.context = context
+        self.threads = threads
 
     def close(self):
         api.llama_model_free(self.model)
@@ -83,7 +84,7 @@ class Engine:
         params = api.llama_context_default_params()
         params.n_ctx = self.context
         params.n_batch = params.n_ubatch = max(32, len(tokens))
-        params.n_threads = params.n_threads_batch = 2
+        params.n_threads = params.n_threads_batch = self.threads
         params.type_k = params.type_v = _GGML_TYPE_F32
         params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.no_perf = True
@@ -119,8 +120,8 @@ class Engine:
             api.llama_free(context)
 
 
-def logits(path, tokens, context, nodes=None):
-    engine = Engine(path, context)
+def logits(path, tokens, context, nodes=None, threads=2):
+    engine = Engine(path, context, threads)
     try:
         return engine.evaluate(tokens, nodes)
     finally:

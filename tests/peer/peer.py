@@ -53,8 +53,10 @@ def nmse(ours, theirs):
     return float(np.sum((ours - theirs) ** 2) / np.sum(theirs**2))
 
 
-def run_ours(command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+def run_ours(command, environment=None):
+    """Standard output; `environment` adds to the variables that there are."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          env=os.environ | (environment or {}))  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{Path(command[0]).name} exited with {done.returncode}: {done.stderr.strip()}")
     return done.stdout
@@ -69,15 +71,16 @@ def fresh_folder(name):
     return folder
 
 
-def our_values(model, tokens, globs=("*",), *, chunk=None, context=None, greedy=None):
-    """{name: array} of the reference executor; with `greedy`, also the tokens that it chose."""
+def our_values(model, tokens, globs=("*",), *, chunk=None, context=None, greedy=None, target=None, flags=()):
+    """{name: array}; with `greedy`, also the tokens chosen. Of the reference executor unless `flags` say otherwise;
+    `target` is the kind of machine that the CPU executor takes this one for."""
     folder = fresh_folder(f"values-{os.getpid()}")
-    command = [DUMP_VALUES]
+    command = [DUMP_VALUES, *flags]
     for flag, value in (("--chunk", chunk), ("--ctx", context), ("--greedy", greedy)):
         if value is not None:
             command += [flag, value]
     command += [model, ",".join(map(str, tokens)), folder, *globs]
-    out = run_ours(command)
+    out = run_ours(command, {"LOCKSTEP_CPU_TARGET": target} if target else None)
     values = {path.name.removesuffix(".npy"): np.load(path) for path in folder.glob("*.npy")}
     for path in folder.glob("*.npy"):
         path.unlink()
