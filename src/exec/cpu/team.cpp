@@ -12,22 +12,20 @@ void relax() {
 #endif
 }
 
-// Waits until the number differs from `seen`. Steps follow each other closely while text is
-// generated, so it pays to spin; where cores are shared, others must get their turn.
-constexpr int kSpins = 2'000, kYields = 500;
-
-uint32_t await_change(const std::atomic<uint32_t>& number, uint32_t seen, bool sleep) {
+// Waits until the number differs from `seen`. What is waited for mostly comes within microseconds,
+// so it pays to spin; where cores are shared, others (perhaps the very thread that is waited for)
+// must get their turn, and at last the waiting thread sleeps.
+uint32_t await_change(const std::atomic<uint32_t>& number, uint32_t seen) {
+  constexpr int kSpins = 2'000, kYields = 100;
   for (int turn = 0;; ++turn) {
     for (int i = 0; i < kSpins; ++i) {
       if (const uint32_t now = number.load(std::memory_order_acquire); now != seen) return now;
       relax();
     }
-    if (sleep && turn >= kYields) {
-      number.wait(seen, std::memory_order_acquire);
-      turn = 0;
-    } else {
+    if (turn < kYields)
       sched_yield();
-    }
+    else
+      number.wait(seen, std::memory_order_acquire);
   }
 }
 
@@ -81,15 +79,16 @@ void Team::meet() {
   if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     waiting_.store(0, std::memory_order_relaxed);
     meetings_.fetch_add(1, std::memory_order_release);
+    meetings_.notify_all();
     return;
   }
-  await_change(meetings_, meeting, false);
+  await_change(meetings_, meeting);
 }
 
 void Team::work(int member) {
   uint32_t seen = 0;
   while (true) {
-    seen = await_change(job_number_, seen, true);
+    seen = await_change(job_number_, seen);
     if (stop_) return;
     (*job_)(member);
     meet();

@@ -49,9 +49,10 @@ void multiply_columns(const float* weights, int64_t panel_stride, int64_t length
   for (; c + N <= count; c += N)
     multiply_floats<Panels, N>(weights, panel_stride, length, x + Layout::at(layout, 0, c), layout,
                                out + c * out_stride, out_stride);
+  constexpr int kFewer = N > 8 ? 8 : N > 4 ? 4 : N > 2 ? 2 : 1;
   if constexpr (N > 1)
     if (c < count)
-      multiply_columns<Panels, N / 2>(weights, panel_stride, length, x + Layout::at(layout, 0, c),
+      multiply_columns<Panels, kFewer>(weights, panel_stride, length, x + Layout::at(layout, 0, c),
                                       layout, count - c, out + c * out_stride, out_stride);
 }
 
