@@ -53,7 +53,7 @@ void multiply_columns(const float* weights, int64_t panel_stride, int64_t length
   if constexpr (N > 1)
     if (c < count)
       multiply_columns<Panels, kFewer>(weights, panel_stride, length, x + Layout::at(layout, 0, c),
-                                      layout, count - c, out + c * out_stride, out_stride);
+                                       layout, count - c, out + c * out_stride, out_stride);
 }
 
 // The same for any number of panels.
