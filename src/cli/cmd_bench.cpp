@@ -188,7 +188,7 @@ void print_text(const Report& report) {
 }
 
 Result<int> run(const Flags& flags) {
-  LS_TRY(const exec::Device* device, exec::find_device(flags.device.name));
+  LS_TRY(const exec::Device* device, find_device(flags.device));
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const model::Model model, model::Model::load(path));
   LS_TRY(const auto tests, choose_tests(flags, model.config().context_length));

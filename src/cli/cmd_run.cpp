@@ -84,7 +84,7 @@ Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const model::Model model, model::Model::load(path));
   LS_TRY(const Prompt prompt, read_prompt(flags.prompt, model));
-  LS_TRY(const exec::Device* device, exec::find_device(flags.device.name));
+  LS_TRY(const exec::Device* device, find_device(flags.device));
 
   engine::Request request;
   request.prompt = prompt.tokens;

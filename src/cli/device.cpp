@@ -10,11 +10,18 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
                  fmt::format("What runs it: {} (default: the first of these)", names));
   app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 or f32 (cpu)")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->capture_default_str();
+  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 (default) or f32; cpu only")
+      ->check(CLI::IsMember({"f16", "f32"}));
   app.add_flag("--no-repack", flags.no_repack,
-               "Use the weights as they lie in the file: less memory, slower (cpu)");
+               "Use the weights as they lie in the file: less memory, slower; cpu only");
+}
+
+Result<const exec::Device*> find_device(const DeviceFlags& flags) {
+  LS_TRY(const exec::Device* device, exec::find_device(flags.name));
+  if (device->name != "cpu" && (!flags.kv.empty() || flags.no_repack))
+    return error("{} is for the device cpu; this is {}", flags.no_repack ? "--no-repack" : "--kv",
+                 device->name);
+  return device;
 }
 
 exec::Options options_of(const DeviceFlags& flags) {

@@ -12,11 +12,13 @@ namespace lockstep::cli {
 struct DeviceFlags {
   std::string name;  // empty: the fastest
   int threads = 0;
-  std::string kv = "f16";
+  std::string kv = "";  // empty: f16
   bool no_repack = false;
 };
 
 void declare_device(CLI::App& app, DeviceFlags& flags);
+// The device of that name. Flags that it would not heed are an error.
+Result<const exec::Device*> find_device(const DeviceFlags& flags);
 exec::Options options_of(const DeviceFlags& flags);
 
 }  // namespace lockstep::cli
