@@ -1,4 +1,5 @@
-// What recording costs: generation with and without a trace of the layers, alternately.
+// What recording costs: generation without, with and again without a trace of the layers, in
+// rounds. The two without show how far the machine's noise reaches.
 //
 //   bench_recording MODEL.gguf [TOKENS [ROUNDS]]
 #include <algorithm>
@@ -17,9 +18,18 @@
 namespace lockstep {
 namespace {
 
-// Seconds for `tokens` tokens, one by one; the trace's last writes are counted in.
-Result<double> generate(exec::Executor& executor, const op::Program& program, int64_t tokens,
-                        const std::string& folder) {
+struct Seconds {
+  double generation = 0;
+  double rest = 0;  // until the trace's last bytes are on the disk
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// `tokens` tokens, one by one.
+Result<Seconds> generate(exec::Executor& executor, const op::Program& program, int64_t tokens,
+                         const std::string& folder) {
   executor.rewind(0);
   std::unique_ptr<trace::Recorder> recorder;
   if (!folder.empty()) {
@@ -37,8 +47,11 @@ Result<double> generate(exec::Executor& executor, const op::Program& program, in
     step.observer = recorder.get();
     LS_TRY_VOID(executor.run(step));
   }
+  Seconds seconds;
+  seconds.generation = seconds_since(start);
   if (recorder != nullptr) LS_TRY_VOID(recorder->finish({}));
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds.rest = seconds_since(start) - seconds.generation;
+  return seconds;
 }
 
 double median(std::vector<double> values) {
@@ -53,17 +66,23 @@ Result<void> run(const std::string& path, int64_t tokens, int rounds) {
   LS_TRY(const auto executor, device->create(program, {}));
   tokens = program.context_length;
   LS_TRY_VOID(generate(*executor, program, tokens, ""));  // warm-up
-  std::vector<double> plain, ratios;
+  std::vector<double> plain, noise, cost, rest;
   for (int round = 0; round < rounds; ++round) {
     LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
-    LS_TRY(const double without, generate(*executor, program, tokens, ""));
-    LS_TRY(const double with,
+    LS_TRY(const Seconds before, generate(*executor, program, tokens, ""));
+    LS_TRY(const Seconds with,
            generate(*executor, program, tokens, (folder.path() / "trace").string()));
-    plain.push_back(without);
-    ratios.push_back(with / without);
+    LS_TRY(const Seconds after, generate(*executor, program, tokens, ""));
+    plain.push_back(before.generation);
+    noise.push_back(after.generation / before.generation);
+    cost.push_back(2 * with.generation / (before.generation + after.generation));
+    rest.push_back(with.rest);
   }
-  fmt::print("{}: {} tokens in {:.3f} s, {:+.2f}% with recording (medians of {})\n", device->name,
-             tokens, median(plain), 100 * (median(ratios) - 1), rounds);
+  fmt::print(
+      "{}: {} tokens in {:.3f} s; with recording {:+.2f}%, without again {:+.2f}%; {:.0f} ms "
+      "after the last token (medians of {})\n",
+      device->name, tokens, median(plain), 100 * (median(cost) - 1), 100 * (median(noise) - 1),
+      1e3 * median(rest), rounds);
   return {};
 }
 

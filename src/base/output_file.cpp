@@ -16,7 +16,8 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+// Small pieces are gathered; copying a large one would cost more than the call that it saves.
+constexpr size_t kBufferBytes = size_t{128} << 10;
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<int> counter{0};
@@ -114,12 +115,18 @@ Result<void> OutputFile::write_all(std::span<const std::byte> bytes) {
   return {};
 }
 
-Result<void> OutputFile::finish() {
+Result<void> OutputFile::publish() {
   LS_TRY_VOID(flush());
-  if (::fsync(fd_) != 0) return failed("write", errno);
   if (::close(std::exchange(fd_, -1)) != 0) return failed("write", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename", errno);
   temporary_.clear();
+  return {};
+}
+
+Result<void> OutputFile::finish() {
+  LS_TRY_VOID(flush());
+  if (::fsync(fd_) != 0) return failed("write", errno);
+  LS_TRY_VOID(publish());
   // The name itself reaches the disk with its folder; where that cannot be opened, the file is
   // still whole.
   const auto folder = std::filesystem::path(path_).parent_path();

@@ -31,6 +31,9 @@ class OutputFile {
 
   // To the disk, then to its name.
   Result<void> finish();
+  // To its name at once, and to the disk when the system gets to it: whole for every reader,
+  // whatever becomes of this process, but not where the power fails.
+  Result<void> publish();
 
  private:
   OutputFile(std::string path, std::string temporary, int fd);

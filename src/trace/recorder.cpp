@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include <sys/resource.h>
+
 #include "trace/checkpoints.h"
 #include "trace/shard_writer.h"
 
@@ -68,6 +70,9 @@ class WriteQueue {
   };
 
   void work() {
+    // Woken with the model's priority, the writer would push one of its threads to another's core,
+    // where both then wait for each other. (On Linux this sets the calling thread's alone.)
+    static_cast<void>(::setpriority(PRIO_PROCESS, 0, 10));
     std::unique_lock lock(mutex_);
     while (true) {
       while (jobs_.empty() && !closed_) wake_.wait_for(lock, kWakeTime);
@@ -115,7 +120,7 @@ struct Recorder::State {
   const op::Program& program;
   const DType dtype;
   const RecordOptions options;
-  ShardWriter writer;               // touched by the queue's thread only
+  ShardWriter writer;               // but for its buffers, touched by the queue's thread only
   std::vector<op::ValueId> chosen;  // in order of the program
   std::vector<int64_t> plan_of;     // by value: place in `chosen`, or -1
   bool recording = false;           // this step
@@ -188,7 +193,7 @@ void Recorder::see(op::ValueId id, const exec::View& view) {
   // With last_logits the executor may still have computed all rows.
   const bool last_row = id == state_->program.logits() && state_->options.last_logits;
   const int64_t kept = last_row ? view.shape.back() * size_bytes(view.dtype) : size;
-  std::vector<std::byte> bytes(data + size - kept, data + size);
+  Buffer bytes = state_->writer.buffers().copy({data + size - kept, static_cast<size_t>(kept)});
   state_->queue.push(kept, [&writer = state_->writer, plan, bytes = std::move(bytes)]() mutable {
     return writer.put(plan, std::move(bytes));
   });

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json_reader.h"
@@ -112,16 +114,17 @@ int64_t StoredPlan::size_bytes() const {
 }
 
 std::string safetensors_header(std::span<const StoredPlan> tensors) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::string text = "{";
   int64_t offset = 0;
   for (const StoredPlan& tensor : tensors) {
     const int64_t end = offset + tensor.size_bytes();
-    header[tensor.name] = {{"dtype", stored_name(tensor.dtype)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, end}}};
+    fmt::format_to(std::back_inserter(text),
+                   R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                   text.size() == 1 ? "" : ",", json(tensor.name).dump(), stored_name(tensor.dtype),
+                   fmt::join(tensor.shape, ","), offset, end);
     offset = end;
   }
-  std::string text = header.dump();
+  text += '}';
   // Data starts at a multiple of 8, as the format advises.
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t size = text.size();

@@ -9,9 +9,9 @@ namespace {
 constexpr int64_t kShardBytes = 16 << 20;
 
 // How long steps may wait for a shard to fill: little at first, so that a crash in the first second
-// leaves something, and never more than a second.
+// leaves something, and never more than a few seconds.
 std::chrono::duration<double> patience(std::chrono::duration<double> since_start) {
-  return std::chrono::duration<double>(std::clamp(since_start.count() / 10, 0.1, 1.0));
+  return std::chrono::duration<double>(std::clamp(since_start.count() / 10, 0.1, 3.0));
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -49,11 +49,15 @@ Result<void> ShardWriter::begin_step(const StepInfo& info, std::vector<StoredPla
   return {};
 }
 
-Result<void> ShardWriter::put(size_t plan, std::vector<std::byte> bytes) {
+Result<void> ShardWriter::put(size_t plan, Buffer bytes) {
   LS_CHECK(static_cast<int64_t>(bytes.size()) == current_->plans[plan].size_bytes(),
            "{} was announced with another size", current_->plans[plan].name);
-  if (direct_) return direct_->write_at(direct_places_[plan], bytes);
-  current_->data[plan] = std::move(bytes);
+  if (direct_) {
+    LS_TRY_VOID(direct_->write_at(direct_places_[plan], bytes));
+    buffers_->give_back(std::move(bytes));
+  } else {
+    current_->data[plan] = std::move(bytes);
+  }
   return {};
 }
 
@@ -64,7 +68,7 @@ Result<void> ShardWriter::end_step(bool whole) {
     return {};
   }
   if (direct_) {
-    LS_TRY_VOID(direct_->finish());
+    LS_TRY_VOID(direct_->publish());
     direct_.reset();
     manifest_.steps.push_back(current_->info);
     current_.reset();
@@ -87,10 +91,13 @@ Result<void> ShardWriter::flush() {
   LS_TRY(OutputFile file, OutputFile::create(path(shard)));
   LS_TRY_VOID(file.write(bytes_of(safetensors_header(plans))));
   for (Step& step : pending_) {
-    for (const auto& item : step.data) LS_TRY_VOID(file.write(item));
+    for (Buffer& item : step.data) {
+      LS_TRY_VOID(file.write(item));
+      buffers_->give_back(std::move(item));
+    }
     step.info.shard = shard;
   }
-  LS_TRY_VOID(file.finish());
+  LS_TRY_VOID(file.publish());
   for (const Step& step : pending_) manifest_.steps.push_back(step.info);
   pending_.clear();
   pending_bytes_ = 0;
@@ -116,7 +123,7 @@ std::string ShardWriter::path(const std::string& name) const {
 Result<void> ShardWriter::write_manifest() {
   LS_TRY(OutputFile file, OutputFile::create(path("manifest.json")));
   LS_TRY_VOID(file.write(bytes_of(to_json(manifest_))));
-  return file.finish();
+  return file.publish();
 }
 
 }  // namespace lockstep::trace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/output_file.h"
 #include "base/result.h"
+#include "trace/buffers.h"
 #include "trace/manifest.h"
 #include "trace/safetensors.h"
 
@@ -25,17 +27,20 @@ class ShardWriter {
 
   // The values of a step, announced together, come in any order.
   Result<void> begin_step(const StepInfo& info, std::vector<StoredPlan> plans);
-  Result<void> put(size_t plan, std::vector<std::byte> bytes);
+  Result<void> put(size_t plan, Buffer bytes);
   Result<void> end_step(bool whole);
 
   Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps);
   Result<void> flush();
 
+  // What is written is given back here.
+  BufferPool& buffers() { return *buffers_; }
+
  private:
   struct Step {
     StepInfo info;
     std::vector<StoredPlan> plans;
-    std::vector<std::vector<std::byte>> data;  // by plan; unused where written directly
+    std::vector<Buffer> data;  // by plan; unused where written directly
     int64_t size_bytes = 0;
   };
 
@@ -43,6 +48,7 @@ class ShardWriter {
   std::string path(const std::string& name) const;
   Result<void> write_manifest();
 
+  std::unique_ptr<BufferPool> buffers_ = std::make_unique<BufferPool>();
   std::string folder_;
   Manifest manifest_;
   std::optional<Step> current_;
