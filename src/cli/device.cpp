@@ -7,10 +7,10 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
   for (const exec::Device& device : exec::devices())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", device.name);
   app.add_option("--device", flags.name,
-                 fmt::format("What runs it: {} (default: the first of these)", names));
+                 fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
   app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 (default) or f32; cpu only")
+  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 (default) or f32; not of reference")
       ->check(CLI::IsMember({"f16", "f32"}));
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");
@@ -18,9 +18,10 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
 
 Result<const exec::Device*> find_device(const DeviceFlags& flags) {
   LS_TRY(const exec::Device* device, exec::find_device(flags.name));
-  if (device->name != "cpu" && (!flags.kv.empty() || flags.no_repack))
-    return error("{} is for the device cpu; this is {}", flags.no_repack ? "--no-repack" : "--kv",
-                 device->name);
+  if (device->name != "cpu" && flags.no_repack)
+    return error("--no-repack is for the device cpu; this is {}", device->name);
+  if (device->name == "reference" && !flags.kv.empty())
+    return error("--kv is not for the device reference, which computes in double precision");
   return device;
 }
 

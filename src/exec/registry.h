@@ -11,23 +11,24 @@
 namespace lockstep::exec {
 
 struct Options {
-  int threads = 0;  // 0: all cores
-  // Of the cpu executor: what the KV cache holds (f16 or f32), and whether weights are laid out
-  // anew for speed or used as they lie in the file.
-  DType kv = DType::kF16;
-  bool repack = true;
+  int threads = 0;         // 0: all cores
+  DType kv = DType::kF16;  // of cpu and cuda: what the KV cache holds, f16 or f32
+  bool repack = true;      // of cpu: weights are laid out anew for speed, or used as in the file
 };
 
 struct Device {
   std::string_view name;  // for --device
   std::string_view summary;
+  // Why it cannot run on this machine, or nothing.
+  Result<void> (*available)();
   // The program must outlive the executor. Memory that will not do is an error before allocation.
   Result<std::unique_ptr<Executor>> (*create)(const op::Program& program, const Options& options);
 };
 
 std::span<const Device> devices();
 
-// An unknown name is an error that lists the known ones; an empty one means the fastest.
+// An unknown name is an error that lists the known ones; an empty one means the fastest that this
+// machine can run.
 Result<const Device*> find_device(std::string_view name);
 
 }  // namespace lockstep::exec

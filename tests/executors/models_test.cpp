@@ -1,24 +1,17 @@
 // Whole models on the fast executors, against the reference: the shipped ones, and forged ones of
 // every architecture and format.
+#include "executors/models.h"
+
 #include <filesystem>
 #include <random>
 
-#include "base/random.h"
 #include "base/temporary_folder.h"
 #include "executors/run.h"
-#include "forge/forge.h"
 #include "model/archs.h"
 #include "model/model.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<exec::TokenId> random_tokens(Random& random, int64_t vocabulary, int64_t count) {
-  std::vector<exec::TokenId> out;
-  for (int64_t i = 0; i < count; ++i)
-    out.push_back(static_cast<exec::TokenId>(random.below(vocabulary)));
-  return out;
-}
 
 // The largest NMSE of the logits: with an f16 cache, and with an f32 one.
 struct Limits {
@@ -69,19 +62,8 @@ TEST_F(CpuModels, ForgedInEveryArchitectureAndFormat) {
   const auto folder = TemporaryFolder::create();
   ASSERT_TRUE(folder.ok());
   for (const model::Architecture& arch : model::architectures())
-    for (const char* type : {"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k",
-                             "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"}) {
-      forge::Spec spec;
-      spec.arch = arch.name;
-      spec.width = 256;
-      spec.heads = 8;
-      spec.kv_heads = arch.name == "gpt2" ? 8 : 2;
-      spec.feed_forward = 512;
-      spec.vocabulary = 131;
-      spec.window = arch.name == "phi3" ? 9 : 0;
-      spec.type = type;
-      spec.pure = true;
-      spec.seed = random_.next();
+    for (const char* type : kTypes) {
+      const forge::Spec spec = small_spec(arch.name, type, random_.next());
       const std::string path = (folder->path() / "model.gguf").string();
       const auto written = forge::write_model(spec, path, forge::Existing::kReplace);
       ASSERT_TRUE(written.ok()) << written.error().message;

@@ -7,29 +7,6 @@
 namespace lockstep {
 namespace {
 
-double tolerance(Rounding rounding, bool half_cache) {
-  switch (rounding) {
-    case Rounding::kNone:
-      return 0;
-    case Rounding::kFloat:
-      return 1e-12;
-    case Rounding::kQuantized:
-      return 1e-8;
-    case Rounding::kCache:
-      return half_cache ? 1e-6 : 1e-12;
-  }
-  return 0;
-}
-
-void expect_close(const Outcome& actual, const Outcome& expected, double most) {
-  ASSERT_EQ(actual.values.size(), expected.values.size());
-  for (const auto& [name, values] : expected.values) {
-    // Scores of one token are a handful of numbers, and a rounded key may hit them all.
-    const bool few = name == "scores";
-    EXPECT_LE(nmse(actual.values.at(name), values, few ? 1 : 0), few ? 20 * most : most) << name;
-  }
-}
-
 class CpuOps : public ::testing::Test {
  protected:
   uint64_t seed_ = std::random_device{}();

@@ -12,6 +12,7 @@
 
 #include "exec/cpu/kernels/targets.h"
 #include "exec/registry.h"
+#include "executors/op_cases.h"
 
 namespace lockstep {
 
@@ -89,6 +90,30 @@ inline double nmse(const std::vector<double>& actual, const std::vector<double>&
   if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
   size = std::max(size, usual * static_cast<double>(expected.size()));
   return difference == 0 ? 0 : difference / size;
+}
+
+// The largest NMSE that this rounding explains.
+inline double tolerance(Rounding rounding, bool half_cache) {
+  switch (rounding) {
+    case Rounding::kNone:
+      return 0;
+    case Rounding::kFloat:
+      return 1e-12;
+    case Rounding::kQuantized:
+      return 1e-8;
+    case Rounding::kCache:
+      return half_cache ? 1e-6 : 1e-12;
+  }
+  return 0;
+}
+
+inline void expect_close(const Outcome& actual, const Outcome& expected, double most) {
+  ASSERT_EQ(actual.values.size(), expected.values.size());
+  for (const auto& [name, values] : expected.values) {
+    // Scores of one token are a handful of numbers, and a rounded key may hit them all.
+    const bool few = name == "scores";
+    EXPECT_LE(nmse(actual.values.at(name), values, few ? 1 : 0), few ? 20 * most : most) << name;
+  }
 }
 
 inline std::vector<uint64_t> bits(const std::vector<double>& values) {

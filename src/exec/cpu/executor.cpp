@@ -9,10 +9,11 @@
 #include "exec/cpu/columns.h"
 #include "exec/cpu/kernels/targets.h"
 #include "exec/cpu/pack.h"
-#include "exec/cpu/plan.h"
 #include "exec/cpu/row_ops.h"
 #include "exec/cpu/team.h"
 #include "exec/cpu/weights.h"
+#include "exec/plan.h"
+#include "exec/rope_table.h"
 
 namespace lockstep::exec::cpu {
 namespace {
@@ -39,7 +40,8 @@ class CpuExecutor : public Executor {
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const op::Op& op = program.ops[i];
       if (std::holds_alternative<op::Attention>(op.what)) cache_of_[i] = caches_seen++;
-      if (const auto* rope = std::get_if<op::Rope>(&op.what)) rope_of_[i] = table_for(*rope);
+      if (const auto* rope = std::get_if<op::Rope>(&op.what))
+        rope_of_[i] = table_for(ropes_, *rope);
       if (const PanelWeight* weight = weights_.linear(i)) {
         (weight->takes_codes ? takes_codes_ : takes_floats_) = true;
         longest_column_ = std::max(longest_column_, weight->source.columns);
@@ -47,7 +49,6 @@ class CpuExecutor : public Executor {
     }
     columns_.set_up(takes_codes_, takes_floats_);
     slots_.resize(plan_.slot_widths.size());
-    first_row_.resize(program.values.size());
   }
 
   DType dtype() const override { return DType::kF32; }
@@ -65,7 +66,7 @@ class CpuExecutor : public Executor {
         slots_[i].resize(size);
     columns_.reserve(longest_column_, tokens_);
     for (RopeTable& table : ropes_) table.fill(positions(), tokens_);
-    find_first_rows();
+    first_row_ = first_rows(program(), step);
     for (size_t s = 0; s < watched_.size(); ++s)
       watched_[s] = std::ranges::any_of(plan_.stages[s].ops, [&](size_t op) {
         return std::ranges::any_of(program().ops[op].outputs,
@@ -86,31 +87,6 @@ class CpuExecutor : public Executor {
     std::vector<float> attention;
   };
 
-  size_t table_for(const op::Rope& rope) {
-    for (size_t i = 0; i < ropes_.size(); ++i)
-      if (ropes_[i].serves(rope)) return i;
-    ropes_.emplace_back(rope);
-    return ropes_.size() - 1;
-  }
-
-  // Which rows of a value somebody needs: all, or only the last one, as at the end of a prompt.
-  void find_first_rows() {
-    const op::Program& p = program();
-    for (size_t i = 0; i < first_row_.size(); ++i)
-      first_row_[i] = wants(static_cast<op::ValueId>(i)) ? 0 : tokens_ - 1;
-    first_row_[static_cast<size_t>(p.logits())] = step_->all_logits ? 0 : tokens_ - 1;
-    for (auto op = p.ops.rbegin(); op != p.ops.rend(); ++op) {
-      int64_t first = tokens_ - 1;
-      for (const op::ValueId id : op->outputs)
-        first = std::min(first, first_row_[static_cast<size_t>(id)]);
-      first_row_[static_cast<size_t>(op->outputs[0])] = first;
-      const bool attends = std::holds_alternative<op::Attention>(op->what);
-      for (size_t i = 0; i < op->inputs.size(); ++i) {
-        int64_t& needed = first_row_[static_cast<size_t>(op->inputs[i])];
-        needed = std::min(needed, attends && i > 0 ? 0 : first);  // the cache needs all
-      }
-    }
-  }
   int64_t first_row(size_t op) const {
     return first_row_[static_cast<size_t>(program().ops[op].outputs[0])];
   }

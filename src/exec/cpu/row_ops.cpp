@@ -5,7 +5,6 @@
 #include <numbers>
 
 #include "base/check.h"
-#include "op/rope.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::cpu {
@@ -84,26 +83,6 @@ struct Evaluate {
 };
 
 }  // namespace
-
-RopeTable::RopeTable(const op::Rope& rope)
-    : frequencies(op::rope_frequencies(rope)), magnitude(op::rope_magnitude(rope)) {}
-
-bool RopeTable::serves(const op::Rope& rope) const {
-  return frequencies == op::rope_frequencies(rope) && magnitude == op::rope_magnitude(rope);
-}
-
-void RopeTable::fill(int64_t first_position, int64_t tokens) {
-  const size_t pairs = frequencies.size();
-  cosines.resize(static_cast<size_t>(tokens) * pairs);
-  sines.resize(cosines.size());
-  for (size_t t = 0; t < static_cast<size_t>(tokens); ++t)
-    for (size_t i = 0; i < pairs; ++i) {
-      const double angle =
-          static_cast<double>(first_position + static_cast<int64_t>(t)) * frequencies[i];
-      cosines[t * pairs + i] = static_cast<float>(std::cos(angle) * magnitude);
-      sines[t * pairs + i] = static_cast<float>(std::sin(angle) * magnitude);
-    }
-}
 
 void evaluate_row(const op::What& what, const RowCall& call) {
   std::visit(Evaluate{call}, what);

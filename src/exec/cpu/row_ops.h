@@ -2,24 +2,13 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "exec/cpu/kernels/kernels.h"
 #include "exec/executor.h"
+#include "exec/rope_table.h"
 #include "op/program.h"
 
 namespace lockstep::exec::cpu {
-
-// Cosines and sines of a step's positions: [tokens][pairs], times the rotation's magnitude.
-struct RopeTable {
-  std::vector<double> frequencies;
-  double magnitude = 1;
-  std::vector<float> cosines, sines;
-
-  explicit RopeTable(const op::Rope& rope);
-  bool serves(const op::Rope& rope) const;
-  void fill(int64_t first_position, int64_t tokens);
-};
 
 // One op on one row.
 struct RowCall {

@@ -1,16 +1,17 @@
-// A program as stages: what can be done between two meetings of all threads.
+// A program as stages: what can be done between two meetings of all threads, or in one kernel.
 #pragma once
 
 #include <vector>
 
+#include "exec/executor.h"
 #include "op/program.h"
 
-namespace lockstep::exec::cpu {
+namespace lockstep::exec {
 
 struct Stage {
   enum class Kind {
-    kRows,      // ops on one token at a time: each thread takes some tokens through all of them
-    kProducts,  // Linear ops with the same input: the threads share their rows
+    kRows,      // ops on one token at a time: whoever takes a token takes it through all of them
+    kProducts,  // Linear ops with the same input: their rows are shared out
     kAttention,
   };
   // What a kRows stage does, one after another.
@@ -39,4 +40,8 @@ struct Plan {
 
 Plan make_plan(const op::Program& program);
 
-}  // namespace lockstep::exec::cpu
+// By value: the first of a step's rows that somebody needs. That is the last one for what comes
+// after the last attention of a prompt, unless all logits or those values are asked for.
+std::vector<int64_t> first_rows(const op::Program& program, const Step& step);
+
+}  // namespace lockstep::exec

@@ -1,8 +1,8 @@
-#include "exec/cpu/plan.h"
+#include "exec/plan.h"
 
 #include <algorithm>
 
-namespace lockstep::exec::cpu {
+namespace lockstep::exec {
 namespace {
 
 class Planner {
@@ -112,4 +112,23 @@ Plan make_plan(const op::Program& program) {
   return Planner(program).make();
 }
 
-}  // namespace lockstep::exec::cpu
+std::vector<int64_t> first_rows(const op::Program& program, const Step& step) {
+  const auto last = static_cast<int64_t>(step.tokens.size()) - 1;
+  std::vector<int64_t> out(program.values.size(), last);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (step.observer != nullptr && step.observer->wants(static_cast<op::ValueId>(i))) out[i] = 0;
+  out[static_cast<size_t>(program.logits())] = step.all_logits ? 0 : last;
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    int64_t first = last;
+    for (const op::ValueId id : op->outputs) first = std::min(first, out[static_cast<size_t>(id)]);
+    out[static_cast<size_t>(op->outputs[0])] = first;
+    const bool attends = std::holds_alternative<op::Attention>(op->what);
+    for (size_t i = 0; i < op->inputs.size(); ++i) {
+      int64_t& needed = out[static_cast<size_t>(op->inputs[i])];
+      needed = std::min(needed, attends && i > 0 ? 0 : first);  // the cache needs all
+    }
+  }
+  return out;
+}
+
+}  // namespace lockstep::exec

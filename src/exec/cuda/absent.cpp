@@ -1,0 +1,14 @@
+// Stands for the executor in builds without CUDA.
+#include "exec/cuda/executor.h"
+
+namespace lockstep::exec::cuda {
+
+Result<void> available() {
+  return error("this build has no CUDA part: it was made where nvcc was not found");
+}
+
+Result<std::unique_ptr<Executor>> create(const op::Program&, const Options&) {
+  return available().error();
+}
+
+}  // namespace lockstep::exec::cuda

@@ -1,0 +1,290 @@
+// Attention over the cache. A block takes one token, one key-value head with up to kHeads of its
+// query heads, and a span of positions: all of them, or in generation a fixed number, so that the
+// order of the sums depends on the position alone.
+#include <cuda_fp16.h>
+
+#include "exec/cuda/block.cuh"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.cuh"
+
+namespace lockstep::exec::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kHeads = 8;
+constexpr int kTile = 64;  // positions at a time; four threads each
+constexpr int kHeadsOfThread = kHeads * kTile / kThreads;
+
+__device__ inline float number(float value) {
+  return value;
+}
+__device__ inline float number(__half value) {
+  return __half2float(value);
+}
+
+// Scores of one position for several heads, by one thread. 16 bytes of the key at a time where they
+// are aligned so.
+template <class T, int H>
+__device__ inline void score(const AttentionCall& call, const float* q, const T* key,
+                             float (&out)[H]) {
+  constexpr int kNumbers = 16 / sizeof(T);
+#pragma unroll
+  for (float& sum : out) sum = 0;
+  int64_t i = 0;
+  if (call.head_size % kNumbers == 0) {
+#pragma unroll 4
+    for (; i < call.head_size; i += kNumbers) {
+      const uint4 words = *reinterpret_cast<const uint4*>(key + i);
+      const T* numbers = reinterpret_cast<const T*>(&words);
+#pragma unroll
+      for (int k = 0; k < kNumbers; k += 4)
+#pragma unroll
+        for (int h = 0; h < H; ++h) {
+          const float4 four = *reinterpret_cast<const float4*>(q + h * call.head_size + i + k);
+          out[h] = fmaf(four.x, number(numbers[k]), out[h]);
+          out[h] = fmaf(four.y, number(numbers[k + 1]), out[h]);
+          out[h] = fmaf(four.z, number(numbers[k + 2]), out[h]);
+          out[h] = fmaf(four.w, number(numbers[k + 3]), out[h]);
+        }
+    }
+  }
+  for (; i < call.head_size; ++i)
+#pragma unroll
+    for (int h = 0; h < H; ++h) out[h] = fmaf(q[h * call.head_size + i], number(key[i]), out[h]);
+#pragma unroll
+  for (float& sum : out) {
+    sum *= call.scale;
+    if (call.soft_cap > 0) sum = call.soft_cap * tanhf(sum / call.soft_cap);
+  }
+}
+
+struct Range {
+  int64_t begin, end;  // positions that a token sees
+};
+__device__ inline Range seen_by(const AttentionCall& call, int64_t position) {
+  const int64_t end = position + 1;
+  return {call.window > 0 && end > call.window ? end - call.window : 0, end};
+}
+
+template <class T, int D>  // D * kThreads numbers of a value, or fewer
+__global__ void __launch_bounds__(kThreads)
+    attention_kernel(const __grid_constant__ AttentionCall call) {
+  let_next_start();
+  extern __shared__ __align__(16) float shared_q[];  // [kHeads][head_size], then sums of parts
+  __shared__ float scores[kHeads][kTile], largest[kHeads], total[kHeads], shrink[kHeads];
+  const int64_t group = call.heads / call.kv_heads;
+  const int64_t chunks = (group + kHeads - 1) / kHeads;
+  const int64_t kv_head = blockIdx.y / chunks;
+  const int64_t first_head = kv_head * group + blockIdx.y % chunks * kHeads;
+  const int heads = static_cast<int>(min(int64_t{kHeads}, (kv_head + 1) * group - first_head));
+  const int64_t t = call.first_row + blockIdx.z;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+
+  wait_for_inputs();
+  Range range = seen_by(call, call.state->first_position + t);
+  if (call.splits > 1) {
+    range.begin = max(range.begin, int64_t{blockIdx.x} * call.span);
+    range.end = min(range.end, (int64_t{blockIdx.x} + 1) * call.span);
+  }
+  const T* keys =
+      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
+  const T* values =
+      static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * call.value_size;
+  const float* q = call.q + (t * call.heads + first_head) * call.head_size;
+  for (int64_t i = thread; i < kHeads * call.head_size; i += kThreads)
+    shared_q[i] = i < heads * call.head_size ? q[i] : 0.0f;
+  if (thread < kHeads) {
+    largest[thread] = -INFINITY;
+    total[thread] = 0;
+  }
+  // Where values are short, the threads take several positions side by side.
+  const int parts = D > 1 ? 1 : static_cast<int>(max(int64_t{1}, kThreads / call.value_size));
+  const int part = D > 1 ? 0 : thread / static_cast<int>(call.value_size);
+  const int64_t first_place = D > 1 ? thread : thread % call.value_size;
+  float mix[kHeads][D] = {};
+  for (int i = thread; i < kHeads * kTile; i += kThreads) scores[i / kTile][i % kTile] = 0;
+  __syncthreads();
+
+  for (int64_t begin = range.begin; begin < range.end; begin += kTile) {
+    const int count = static_cast<int>(min(int64_t{kTile}, range.end - begin));
+    if (const int p = thread % kTile; p < count) {
+      const int first = thread / kTile * kHeadsOfThread;
+      float sums[kHeadsOfThread];
+      if (first < heads) {
+        score(call, shared_q + first * call.head_size, keys + (begin + p) * call.head_size, sums);
+#pragma unroll
+        for (int h = 0; h < kHeadsOfThread; ++h) scores[first + h][p] = sums[h];
+      }
+    }
+    __syncthreads();
+    for (int h = warp; h < heads; h += kWarps) {
+      const float a = lane < count ? scores[h][lane] : -INFINITY;
+      const float b = lane + kWarp < count ? scores[h][lane + kWarp] : -INFINITY;
+      const float before = largest[h];
+      const float now = fmaxf(before, warp_max(fmaxf(a, b)));
+      const float ea = lane < count ? expf(a - now) : 0.0f;
+      const float eb = lane + kWarp < count ? expf(b - now) : 0.0f;
+      const float sum = warp_sum(ea + eb);
+      scores[h][lane] = ea;
+      scores[h][lane + kWarp] = eb;
+      if (lane == 0) {
+        const float factor = before == -INFINITY ? 0.0f : expf(before - now);
+        shrink[h] = factor;
+        total[h] = total[h] * factor + sum;
+        largest[h] = now;
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const float factor = h < heads ? shrink[h] : 0.0f;
+#pragma unroll
+      for (int d = 0; d < D; ++d) mix[h][d] *= factor;
+    }
+    if (D > 1 || thread < parts * call.value_size) {
+#pragma unroll 8
+      for (int p = part; p < count; p += parts) {
+        const T* value = values + (begin + p) * call.value_size;
+#pragma unroll
+        for (int d = 0; d < D; ++d) {
+          const int64_t place = first_place + d * kThreads;
+          const float v = D == 1 || place < call.value_size ? number(value[place]) : 0.0f;
+#pragma unroll
+          for (int h = 0; h < kHeads; ++h) mix[h][d] = fmaf(scores[h][p], v, mix[h][d]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  if (parts > 1) {  // together in the first part's threads, in order
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (h >= heads) break;
+      if (thread < parts * call.value_size) shared_q[thread] = mix[h][0];
+      __syncthreads();
+      if (thread < call.value_size)
+        for (int i = 1; i < parts; ++i)
+          mix[h][0] += shared_q[i * static_cast<int>(call.value_size) + thread];
+      __syncthreads();
+    }
+  }
+
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= heads) continue;
+    const int64_t head = first_head + h;
+    if (call.splits == 1) {
+      float* out = call.out + (t * call.heads + head) * call.value_size;
+#pragma unroll
+      for (int d = 0; d < D; ++d)
+        if (const int64_t place = thread + d * kThreads; place < call.value_size)
+          out[place] = mix[h][d] / total[h];
+    } else {
+      float* out =
+          call.parts + (((t - call.first_row) * call.heads + head) * call.splits + blockIdx.x) *
+                           (call.value_size + 2);
+#pragma unroll
+      for (int d = 0; d < D; ++d)
+        if (const int64_t place = thread + d * kThreads; place < call.value_size)
+          out[place] = mix[h][d];
+      if (thread == 0) {
+        out[call.value_size] = largest[h];
+        out[call.value_size + 1] = total[h];
+      }
+    }
+  }
+}
+
+// Puts the spans' results together: a block a head and token.
+__global__ void combine_kernel(const __grid_constant__ AttentionCall call) {
+  let_next_start();
+  wait_for_inputs();
+  const int64_t head = blockIdx.x, t = blockIdx.y;
+  const int64_t stride = call.value_size + 2;
+  const float* parts = call.parts + (t * call.heads + head) * call.splits * stride;
+  float largest = -INFINITY;
+  for (int64_t s = 0; s < call.splits; ++s)
+    largest = fmaxf(largest, parts[s * stride + call.value_size]);
+  float total = 0;
+  for (int64_t s = 0; s < call.splits; ++s) {
+    const float part = parts[s * stride + call.value_size];
+    if (part != -INFINITY)
+      total = fmaf(expf(part - largest), parts[s * stride + call.value_size + 1], total);
+    else
+      total += parts[s * stride + call.value_size + 1];  // zero, or not a number
+  }
+  float* out = call.out + ((call.first_row + t) * call.heads + head) * call.value_size;
+  for (int64_t i = threadIdx.x; i < call.value_size; i += blockDim.x) {
+    float mix = 0;
+    for (int64_t s = 0; s < call.splits; ++s) {
+      const float part = parts[s * stride + call.value_size];
+      const float factor = part != -INFINITY ? expf(part - largest) : 1.0f;
+      mix = fmaf(factor, parts[s * stride + i], mix);
+    }
+    out[i] = mix / total;
+  }
+}
+
+// Scores and probabilities for who watches: a block a head and token.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    watch_kernel(const __grid_constant__ AttentionCall call) {
+  let_next_start();
+  wait_for_inputs();
+  __shared__ float shared[kWarps];
+  const int64_t head = blockIdx.x, t = blockIdx.y;
+  const int64_t kv_head = head / (call.heads / call.kv_heads);
+  const Range range = seen_by(call, call.state->first_position + t);
+  const float* q = call.q + (t * call.heads + head) * call.head_size;
+  const T* keys =
+      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
+  const int64_t place = (head * call.tokens + t) * call.positions;
+  float* scores = call.scores + place;
+  float* probs = call.probs + place;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t p = thread; p < call.positions; p += kThreads) {
+    float sum[1] = {-INFINITY};
+    if (p >= range.begin && p < range.end) score(call, q, keys + p * call.head_size, sum);
+    scores[p] = sum[0];
+  }
+  __syncthreads();
+  float largest = -INFINITY;  // by every thread alike
+  for (int64_t p = range.begin; p < range.end; ++p) largest = fmaxf(largest, scores[p]);
+  float sum = 0;
+  for (int64_t p = range.begin + thread; p < range.end; p += kThreads)
+    sum += expf(scores[p] - largest);
+  sum = block_sum(sum, shared);
+  for (int64_t p = thread; p < call.positions; p += kThreads)
+    probs[p] = p >= range.begin && p < range.end ? expf(scores[p] - largest) / sum : 0.0f;
+}
+
+template <class T>
+void launch_all(const AttentionCall& call, cudaStream_t stream) {
+  const int64_t group = call.heads / call.kv_heads;
+  const auto heads = static_cast<unsigned>(call.heads);
+  const auto rows = static_cast<unsigned>(call.tokens - call.first_row);
+  const dim3 grid(static_cast<unsigned>(call.splits),
+                  static_cast<unsigned>(call.kv_heads * ((group + kHeads - 1) / kHeads)), rows);
+  const auto shared =
+      static_cast<size_t>(max(kHeads * call.head_size, int64_t{kThreads})) * sizeof(float);
+  launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
+         kThreads, shared, stream, call);
+  if (call.splits > 1) launch(combine_kernel, dim3(heads, rows), kThreads, 0, stream, call);
+  if (call.scores != nullptr)
+    launch(watch_kernel<T>, dim3(heads, static_cast<unsigned>(call.tokens)), kThreads, 0, stream,
+           call);
+}
+
+}  // namespace
+
+void run_attention(const AttentionCall& call, cudaStream_t stream) {
+  if (call.cache.half)
+    launch_all<__half>(call, stream);
+  else
+    launch_all<float>(call, stream);
+}
+
+}  // namespace lockstep::exec::cuda

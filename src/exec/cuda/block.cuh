@@ -1,0 +1,36 @@
+// Sums and maxima over the threads of a block or a warp, always in the same order.
+#pragma once
+
+namespace lockstep::exec::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+
+__device__ inline float warp_sum(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}
+
+// For all threads of the block, which must be whole warps. `shared` holds a float for each warp.
+__device__ inline float block_sum(float value, float* shared) {
+  value = warp_sum(value);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  value = warp_sum(lane < warps ? shared[lane] : 0.0f);
+  __syncthreads();
+  return value;
+}
+
+}  // namespace
+}  // namespace lockstep::exec::cuda

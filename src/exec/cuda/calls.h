@@ -1,0 +1,131 @@
+// What kernels are called with: plain data that the host fills in. All pointers are the device's.
+#pragma once
+
+#include <cstdint>
+
+#include "quant/format.h"
+
+namespace lockstep::exec::cuda {
+
+// A weight on the device. Rows of floating point are padded with zeros to a multiple of 16 bytes.
+// Quantized rows are cut into units of 32 columns, whose parts lie in planes (planes.h).
+struct WeightView {
+  quant::Format format{};
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_stride = 0;           // of floating point: numbers from row to row
+  const uint8_t* codes = nullptr;   // floating point: the rows
+  const uint8_t* extra = nullptr;   // bits of the codes that `codes` has no room for
+  const uint8_t* scales = nullptr;  // of each unit
+  const uint8_t* blocks = nullptr;  // of each block of 256
+};
+
+// A row as integers of 16 bits a unit of 32: scale * (256 * high + low), both signed bytes.
+struct Codes {
+  int8_t* high = nullptr;
+  int8_t* low = nullptr;
+  float* scales = nullptr;  // [units]
+  int32_t* sums = nullptr;  // [units][2] of the integers, of 16 columns each
+};
+
+// What changes from step to step, so that a captured graph need not.
+struct StepState {
+  int64_t first_position = 0;
+};
+
+struct Cache {
+  void* keys = nullptr;    // [kv_heads][positions][head_size]
+  void* values = nullptr;  // [kv_heads][positions][value_size]
+  bool half = false;
+  int64_t positions = 0;  // room for
+};
+
+// One op on one row, by a block of threads.
+struct RowTask {
+  enum class Kind {
+    kEmbedToken,
+    kEmbedPosition,
+    kRmsNorm,
+    kLayerNorm,
+    kSlice,
+    kRope,
+    kSilu,
+    kGeluTanh,
+    kGeluErf,
+    kAdd,
+    kScale,
+    kPrepare,  // a becomes `codes` and, padded with zeros, `out`; for one token
+    kAppend,   // a and b go to the cache as keys and values
+  };
+  Kind kind{};
+  int64_t first_row = 0;
+  const float* a = nullptr;  // [tokens, a_width]
+  const float* b = nullptr;  // the second input, where there is one
+  float* out = nullptr;
+  int64_t a_width = 0, b_width = 0, width = 0;  // of a, b and out
+  float factor = 0;                             // epsilon, or the factor of a Scale
+  int64_t group = 0;                            // of a norm; the first column of a Slice
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  WeightView table;                // of an Embed
+  const float* cosines = nullptr;  // [tokens, pairs]
+  const float* sines = nullptr;
+  int64_t pairs = 0, head_size = 0, value_size = 0;
+  bool adjacent = false;
+  Codes codes;
+  Cache cache;
+};
+
+inline constexpr int kMostTasks = 8;
+struct RowsCall {
+  RowTask tasks[kMostTasks];
+  int count = 0;
+  int64_t tokens = 0;
+  int parts = 1;  // blocks that share a token: each takes its part of the columns of every task
+  const int32_t* token_ids = nullptr;
+  const StepState* state = nullptr;
+};
+
+// Products of one row with up to kMostProducts weights of one format.
+inline constexpr int kMostProducts = 4;
+struct MatvecCall {
+  struct Product {
+    WeightView weight;
+    const float* bias = nullptr;  // may be null
+    float* out = nullptr;
+  };
+  Product products[kMostProducts];
+  int count = 0;
+  const float* x = nullptr;  // padded with zeros
+  Codes codes;
+};
+
+// out[t] = weight · x[t] + bias, for many rows.
+struct MatmulCall {
+  WeightView weight;
+  const float* bias = nullptr;  // may be null
+  const float* x = nullptr;     // [tokens, columns]
+  float* out = nullptr;         // [tokens, rows]
+  int64_t tokens = 0;
+};
+
+struct AttentionCall {
+  const float* q = nullptr;  // [tokens, heads * head_size]
+  float* out = nullptr;      // [tokens, heads * value_size]
+  Cache cache;
+  int64_t heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
+  float scale = 1, soft_cap = 0;
+  int64_t window = 0;
+  int64_t first_row = 0, tokens = 0;
+  const StepState* state = nullptr;
+  // More than one: each block takes `span` positions, and a second kernel puts their results
+  // together. [token][head][split][value_size + 2]
+  int64_t splits = 1, span = 0;
+  float* parts = nullptr;
+  // Where somebody watches: [heads][tokens][positions], else null.
+  float* scores = nullptr;
+  float* probs = nullptr;
+  int64_t positions = 0;  // of scores and probs
+};
+
+}  // namespace lockstep::exec::cuda

@@ -1,0 +1,599 @@
+#include "exec/cuda/executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/memory.h"
+#include "exec/cuda/weights.h"
+#include "exec/plan.h"
+#include "exec/rope_table.h"
+
+namespace lockstep::exec::cuda {
+namespace {
+
+// Positions that a block of attention takes in generation.
+constexpr int64_t kSpan = 64;
+// Longest head that attention's kernels hold.
+constexpr int64_t kLongestHead = 512;
+
+class Stream {
+ public:
+  static Result<Stream> create() {
+    Stream out;
+    LS_TRY_VOID(
+        check(cudaStreamCreateWithFlags(&out.stream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+    return out;
+  }
+  Stream() = default;
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Stream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  operator cudaStream_t() const { return stream_; }  // NOLINT: that is what it is
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(const op::Program& program, Weights weights, DeviceMemory cache_memory, bool half,
+               Stream stream)
+      : Executor(program),
+        stream_(std::move(stream)),
+        weights_(std::move(weights)),
+        cache_memory_(std::move(cache_memory)),
+        half_cache_(half),
+        plan_(make_plan(program)) {
+    Layout layout;
+    caches_.resize(program.ops.size());
+    rope_of_.resize(program.ops.size());
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const op::Op& op = program.ops[i];
+      if (const auto* attention = std::get_if<op::Attention>(&op.what))
+        caches_[i] = place_cache(*attention, layout);
+      if (const auto* rope = std::get_if<op::Rope>(&op.what))
+        rope_of_[i] = table_for(ropes_, *rope);
+      if (const auto* linear = std::get_if<op::Linear>(&op.what)) {
+        (linear->weight.format->block_values > 1 ? takes_codes_ : takes_floats_) = true;
+        longest_row_ = std::max(longest_row_, linear->weight.columns);
+      }
+    }
+  }
+  ~CudaExecutor() override {
+    cudaStreamSynchronize(stream_);
+    drop_graphs();
+  }
+
+  static int64_t cache_bytes(const op::Program& program, bool half) {
+    Layout layout;
+    for (const op::Op& op : program.ops)
+      if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
+        const int64_t number = half ? 2 : 4;
+        layout.place(attention->kv_heads * program.context_length * attention->head_size * number);
+        layout.place(attention->kv_heads * program.context_length * attention->value_size * number);
+      }
+    return layout.bytes();
+  }
+
+  DType dtype() const override { return DType::kF32; }
+  Precision precision() const override {
+    return {"f32", takes_codes_ ? "i16" : "f32", half_cache_ ? "f16" : "f32"};
+  }
+
+ protected:
+  Result<View> evaluate(const Step& step) override {
+    step_ = &step;
+    tokens_ = static_cast<int64_t>(step.tokens.size());
+    LS_TRY_VOID(make_room());
+    const bool watched = step.observer != nullptr;
+    first_row_ = first_rows(program(), step);
+    fill_inputs();
+    // Generation that nobody watches is the same launches every time, but for what fill_inputs()
+    // wrote: they are captured once.
+    if (tokens_ == 1 && !watched && step.cancel == nullptr) {
+      LS_TRY(const cudaGraphExec_t graph, graph_for(splits_now()));
+      LS_TRY_VOID(check(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch"));
+    } else {
+      LS_TRY_VOID(launch_all(tokens_ == 1 ? splits_now() : 1));
+    }
+    LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
+    if (watched) show_all();
+    const int64_t rows = step.all_logits ? tokens_ : 1;
+    return View{DType::kF32, logits_.data(), {rows, program().vocabulary}};
+  }
+
+ private:
+  Cache place_cache(const op::Attention& attention, Layout& layout) const {
+    const int64_t positions = program().context_length, number = half_cache_ ? 2 : 4;
+    Cache out;
+    out.half = half_cache_;
+    out.positions = positions;
+    out.keys = cache_memory_.data() +
+               layout.place(attention.kv_heads * positions * attention.head_size * number);
+    out.values = cache_memory_.data() +
+                 layout.place(attention.kv_heads * positions * attention.value_size * number);
+    return out;
+  }
+
+  // Spans in use, rounded up to a power of two so that few graphs serve all positions.
+  int64_t splits_now() const {
+    const auto spans = static_cast<uint64_t>((positions() + 1 + kSpan - 1) / kSpan);
+    return static_cast<int64_t>(std::bit_ceil(spans));
+  }
+  int64_t most_splits() const {
+    const auto spans = static_cast<uint64_t>((program().context_length + kSpan - 1) / kSpan);
+    return static_cast<int64_t>(std::bit_ceil(spans));
+  }
+
+  // Buffers for as many tokens as the step has; they grow and stay.
+  Result<void> make_room() {
+    if (tokens_ <= room_) return {};
+    drop_graphs();
+    activations_ = {};
+    inputs_ = {};
+    const op::Program& p = program();
+    Layout layout;
+    slot_places_.clear();
+    for (const int64_t width : plan_.slot_widths)
+      slot_places_.push_back(layout.place(tokens_ * width * 4));
+    constexpr int64_t kPadding = 64;  // of a row for the products
+    x_place_ = layout.place((longest_row_ + kPadding) * 4);
+    high_place_ = layout.place(longest_row_);
+    low_place_ = layout.place(longest_row_);
+    scales_place_ = layout.place(longest_row_ / 8 + 4);
+    sums_place_ = layout.place(longest_row_ / 4 + 8);
+    int64_t part_floats = 0;
+    for (const op::Op& op : p.ops)
+      if (const auto* attention = std::get_if<op::Attention>(&op.what))
+        part_floats =
+            std::max(part_floats, attention->heads * most_splits() * (attention->value_size + 2));
+    parts_place_ = layout.place(part_floats * 4);
+    Layout inputs;
+    state_place_ = inputs.place(sizeof(StepState));
+    tokens_place_ = inputs.place(tokens_ * 4);
+    rope_places_.clear();
+    for (const RopeTable& table : ropes_)
+      rope_places_.push_back(
+          inputs.place(tokens_ * static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
+    inputs_place_ = layout.place(inputs.bytes());
+    size_t free = 0, total = 0;
+    LS_TRY_VOID(check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
+    if (layout.bytes() > static_cast<int64_t>(free))
+      return error(
+          "a step of {} tokens needs {:.1f} GB of activations, {:.1f} GB of the GPU's "
+          "memory are free; try {} tokens at a time",
+          tokens_, static_cast<double>(layout.bytes()) / 1e9, static_cast<double>(free) / 1e9,
+          std::max<int64_t>(1, tokens_ * static_cast<int64_t>(free) / 2 / layout.bytes()));
+    LS_TRY(activations_, DeviceMemory::allocate(layout.bytes()));
+    LS_TRY(inputs_, PinnedMemory::allocate(inputs.bytes()));
+    room_ = tokens_;
+    return {};
+  }
+
+  template <class T>
+  T* input(int64_t place) const {  // as the device sees it
+    return activations_.as<T>(inputs_place_ + place);
+  }
+
+  void fill_inputs() {
+    inputs_.as<StepState>(state_place_)->first_position = positions();
+    std::memcpy(inputs_.data() + tokens_place_, step_->tokens.data(), step_->tokens.size_bytes());
+    for (size_t i = 0; i < ropes_.size(); ++i) {
+      ropes_[i].fill(positions(), tokens_);
+      auto* out = inputs_.as<float>(rope_places_[i]);
+      std::ranges::copy(ropes_[i].sines, std::ranges::copy(ropes_[i].cosines, out).out);
+    }
+  }
+
+  float* row(op::ValueId id, int64_t index) const {
+    const auto slot = static_cast<size_t>(plan_.slot_of[static_cast<size_t>(id)]);
+    return activations_.as<float>(slot_places_[slot]) + index * program().value(id).width;
+  }
+  int64_t first_row_of(op::ValueId id) const { return first_row_[static_cast<size_t>(id)]; }
+
+  Codes codes() const {
+    return {activations_.as<int8_t>(high_place_), activations_.as<int8_t>(low_place_),
+            activations_.as<float>(scales_place_), activations_.as<int32_t>(sums_place_)};
+  }
+
+  RowTask row_task(const Stage::Task& task) const {
+    const op::Op& op = program().ops[task.op];
+    RowTask out;
+    if (task.kind == Stage::Task::Kind::kPrepare) {
+      out.kind = RowTask::Kind::kPrepare;
+      out.a = row(op.inputs[0], 0);
+      out.a_width = program().value(op.inputs[0]).width;
+      out.first_row = tokens_ == 1 ? 0 : tokens_;  // products of many rows take them as they are
+      out.width = (out.a_width + 7) / 8 * 8;
+      if (takes_floats_) out.out = activations_.as<float>(x_place_);
+      if (takes_codes_ && out.a_width % 32 == 0) out.codes = codes();
+      return out;
+    }
+    const op::ValueId first = op.inputs.empty() ? op.outputs[0] : op.inputs[0];
+    if (!op.inputs.empty()) {
+      out.a = row(first, 0);
+      out.a_width = program().value(first).width;
+    }
+    if (op.inputs.size() > 1) {
+      out.b = row(op.inputs[1], 0);
+      out.b_width = program().value(op.inputs[1]).width;
+    }
+    if (task.kind == Stage::Task::Kind::kAppend) {
+      const auto& attention = std::get<op::Attention>(op.what);
+      out.kind = RowTask::Kind::kAppend;
+      out.a = row(op.inputs[1], 0);
+      out.a_width = program().value(op.inputs[1]).width;
+      out.b = row(op.inputs[2], 0);
+      out.b_width = program().value(op.inputs[2]).width;
+      out.head_size = attention.head_size;
+      out.value_size = attention.value_size;
+      out.cache = caches_[task.op];
+      return out;
+    }
+    out.out = row(op.outputs[0], 0);
+    out.width = program().value(op.outputs[0]).width;
+    out.first_row = first_row_of(op.outputs[0]);
+    std::visit([&](const auto& what) { describe(what, task.op, out); }, op.what);
+    return out;
+  }
+
+  void describe(const op::Embed& embed, size_t, RowTask& out) const {
+    out.kind = embed.index == op::Embed::Index::kToken ? RowTask::Kind::kEmbedToken
+                                                       : RowTask::Kind::kEmbedPosition;
+    out.table = weights_.matrix(embed.table);
+  }
+  void describe(const op::Norm& norm, size_t, RowTask& out) const {
+    out.kind =
+        norm.kind == op::Norm::Kind::kRms ? RowTask::Kind::kRmsNorm : RowTask::Kind::kLayerNorm;
+    out.group = norm.group;
+    out.factor = static_cast<float>(norm.epsilon);
+    out.weight = weights_.vector(norm.weight);
+    if (norm.bias) out.bias = weights_.vector(*norm.bias);
+  }
+  void describe(const op::Slice& slice, size_t, RowTask& out) const {
+    out.kind = RowTask::Kind::kSlice;
+    out.group = slice.first;
+  }
+  void describe(const op::Rope& rope, size_t op, RowTask& out) const {
+    const size_t table = rope_of_[op];
+    out.kind = RowTask::Kind::kRope;
+    out.pairs = rope.dims / 2;
+    out.head_size = rope.head_size;
+    out.adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
+    out.cosines = input<float>(rope_places_[table]);
+    out.sines = out.cosines + tokens_ * out.pairs;
+  }
+  void describe(const op::Activate& activate, size_t, RowTask& out) const {
+    switch (activate.kind) {
+      case op::Activate::Kind::kSilu:
+        out.kind = RowTask::Kind::kSilu;
+        break;
+      case op::Activate::Kind::kGeluTanh:
+        out.kind = RowTask::Kind::kGeluTanh;
+        break;
+      case op::Activate::Kind::kGeluErf:
+        out.kind = RowTask::Kind::kGeluErf;
+        break;
+    }
+  }
+  void describe(const op::Add&, size_t, RowTask& out) const { out.kind = RowTask::Kind::kAdd; }
+  void describe(const op::Scale& scale, size_t, RowTask& out) const {
+    out.kind = RowTask::Kind::kScale;
+    out.factor = static_cast<float>(scale.factor);
+  }
+  void describe(const op::Linear&, size_t, RowTask&) const {
+    LS_CHECK(false, "a product is no row op");
+  }
+  void describe(const op::Attention&, size_t, RowTask&) const {
+    LS_CHECK(false, "attention is no row op");
+  }
+
+  // Everything that a step does on the device, its inputs' way there and its results' way back.
+  Result<void> launch_all(int64_t splits) {
+    LS_TRY_VOID(check(
+        cudaMemcpyAsync(activations_.data() + inputs_place_, inputs_.data(),
+                        static_cast<size_t>(inputs_.size_bytes()), cudaMemcpyHostToDevice, stream_),
+        "cudaMemcpyAsync of a step's inputs"));
+    LS_TRY_VOID(make_room_for_results());
+    for (const Stage& stage : plan_.stages) {
+      if (step_->cancel != nullptr && *step_->cancel) {
+        cudaStreamSynchronize(stream_);
+        return error("{}", kCancelledMessage);
+      }
+      switch (stage.kind) {
+        case Stage::Kind::kRows:
+          launch_rows(stage);
+          break;
+        case Stage::Kind::kProducts:
+          launch_products(stage);
+          break;
+        case Stage::Kind::kAttention:
+          launch_attention(stage.ops[0], splits);
+          break;
+      }
+      LS_TRY_VOID(check(cudaPeekAtLastError(), [&] {
+        const op::Op& op = program().ops[stage.ops.empty() ? stage.tasks[0].op : stage.ops[0]];
+        return fmt::format("the kernel of {}", program().value(op.outputs[0]).name);
+      }()));
+      if (step_->observer != nullptr)
+        for (const size_t op : stage.ops) LS_TRY_VOID(copy_watched(op));
+    }
+    const int64_t first = step_->all_logits ? 0 : tokens_ - 1;
+    return check(cudaMemcpyAsync(logits_.data(), row(program().logits(), first),
+                                 static_cast<size_t>((tokens_ - first) * program().vocabulary) * 4,
+                                 cudaMemcpyDeviceToHost, stream_),
+                 "cudaMemcpyAsync of the logits");
+  }
+
+  void launch_rows(const Stage& stage) {
+    RowsCall call;
+    call.tokens = tokens_;
+    call.token_ids = input<int32_t>(tokens_place_);
+    call.state = input<StepState>(state_place_);
+    for (const Stage::Task& task : stage.tasks) {
+      call.tasks[call.count++] = row_task(task);
+      if (call.count < kMostTasks && &task != &stage.tasks.back()) continue;
+      run_rows(call, stream_);
+      call.count = 0;
+    }
+  }
+
+  void launch_products(const Stage& stage) {
+    const op::ValueId input = program().ops[stage.ops[0]].inputs[0];
+    if (tokens_ > 1) {
+      const int64_t first = first_row_of(input);
+      for (const size_t index : stage.ops) {
+        const auto& linear = std::get<op::Linear>(program().ops[index].what);
+        MatmulCall call;
+        call.weight = weights_.matrix(linear.weight);
+        if (linear.bias) call.bias = weights_.vector(*linear.bias);
+        call.x = row(input, first);
+        call.out = row(program().ops[index].outputs[0], first);
+        call.tokens = tokens_ - first;
+        run_matmul(call, stream_);
+      }
+      return;
+    }
+    MatvecCall call;
+    call.x = activations_.as<float>(x_place_);
+    call.codes = codes();
+    for (const size_t index : stage.ops) {
+      const auto& linear = std::get<op::Linear>(program().ops[index].what);
+      const WeightView weight = weights_.matrix(linear.weight);
+      if (call.count == kMostProducts ||
+          (call.count > 0 && weight.format != call.products[0].weight.format)) {
+        run_matvec(call, stream_);
+        call.count = 0;
+      }
+      MatvecCall::Product& product = call.products[call.count++];
+      product.weight = weight;
+      product.bias = linear.bias ? weights_.vector(*linear.bias) : nullptr;
+      product.out = row(program().ops[index].outputs[0], 0);
+    }
+    run_matvec(call, stream_);
+  }
+
+  void launch_attention(size_t index, int64_t splits) {
+    const op::Op& op = program().ops[index];
+    const auto& attention = std::get<op::Attention>(op.what);
+    AttentionCall call;
+    call.q = row(op.inputs[0], 0);
+    call.out = row(op.outputs[0], 0);
+    call.cache = caches_[index];
+    call.heads = attention.heads;
+    call.kv_heads = attention.kv_heads;
+    call.head_size = attention.head_size;
+    call.value_size = attention.value_size;
+    call.scale = static_cast<float>(attention.scale);
+    call.soft_cap = static_cast<float>(attention.soft_cap);
+    call.window = attention.window;
+    call.first_row = first_row_of(op.outputs[0]);
+    call.tokens = tokens_;
+    call.state = input<StepState>(state_place_);
+    call.splits = splits;
+    call.span = kSpan;
+    call.parts = activations_.as<float>(parts_place_);
+    if (wants(op.outputs[1]) || wants(op.outputs[2])) {
+      call.positions = positions() + tokens_;
+      call.scores = scores_.as<float>();
+      call.probs = call.scores + attention.heads * tokens_ * call.positions;
+    }
+    run_attention(call, stream_);
+  }
+
+  // Graphs, by the number of spans that attention is cut into.
+  Result<cudaGraphExec_t> graph_for(int64_t splits) {
+    if (const auto found = graphs_.find(splits); found != graphs_.end()) return found->second;
+    LS_TRY_VOID(make_room_for_results());
+    LS_TRY_VOID(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                      "cudaStreamBeginCapture"));
+    const Result<void> launched = launch_all(splits);
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    if (!launched.ok()) {
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      return launched.error();
+    }
+    LS_TRY_VOID(check(ended, "cudaStreamEndCapture"));
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    LS_TRY_VOID(check(made, "cudaGraphInstantiate"));
+    graphs_[splits] = executable;
+    return executable;
+  }
+  void drop_graphs() {
+    for (const auto& [splits, graph] : graphs_) cudaGraphExecDestroy(graph);
+    graphs_.clear();
+  }
+
+  bool wants(op::ValueId id) const {
+    return step_->observer != nullptr && step_->observer->wants(id);
+  }
+
+  // A value that somebody watches, on its way to the host.
+  struct Watched {
+    op::ValueId id;
+    int64_t place;  // in pinned memory
+    std::vector<int64_t> shape;
+  };
+
+  // Room for the logits and for everything that will be shown.
+  Result<void> make_room_for_results() {
+    const int64_t rows = step_->all_logits ? tokens_ : 1;
+    if (const int64_t bytes = rows * program().vocabulary * 4; logits_.size_bytes() < bytes) {
+      drop_graphs();
+      logits_ = {};
+      LS_TRY(logits_, PinnedMemory::allocate(bytes));
+    }
+    watched_.clear();
+    if (step_->observer == nullptr) return {};
+    Layout layout;
+    int64_t scores_bytes = 0;
+    for (const op::Op& op : program().ops)
+      for (const op::ValueId id : op.outputs) {
+        const op::Value& value = program().value(id);
+        if (!wants(id)) continue;
+        Watched watched{id, 0, {tokens_, value.width}};
+        int64_t bytes = tokens_ * value.width * 4;
+        if (value.shape == op::Value::Shape::kScores) {
+          watched.shape = {value.width, tokens_, positions() + tokens_};
+          bytes *= positions() + tokens_;
+          scores_bytes = std::max(scores_bytes, 2 * bytes);
+        } else if (id == program().logits() && !step_->all_logits) {
+          watched.shape = {1, value.width};
+          bytes = value.width * 4;
+        }
+        watched.place = layout.place(bytes);
+        watched_.push_back(std::move(watched));
+      }
+    if (results_.size_bytes() < layout.bytes()) {
+      results_ = {};
+      LS_TRY(results_, PinnedMemory::allocate(layout.bytes()));
+    }
+    if (scores_.size_bytes() < scores_bytes) {
+      scores_ = {};
+      LS_TRY(scores_, DeviceMemory::allocate(scores_bytes));
+    }
+    return {};
+  }
+
+  Result<void> copy_watched(size_t index) {
+    const op::Op& op = program().ops[index];
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      const op::ValueId id = op.outputs[i];
+      const auto watched = std::ranges::find(watched_, id, &Watched::id);
+      if (watched == watched_.end()) continue;
+      int64_t numbers = 1;
+      for (const int64_t extent : watched->shape) numbers *= extent;
+      const float* from = nullptr;
+      if (i == 0)
+        from = row(id, tokens_ - watched->shape[0]);
+      else
+        from = scores_.as<float>() + static_cast<int64_t>(i - 1) * numbers;
+      LS_TRY_VOID(
+          check(cudaMemcpyAsync(results_.data() + watched->place, from,
+                                static_cast<size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream_),
+                "cudaMemcpyAsync of " + program().value(id).name));
+    }
+    return {};
+  }
+
+  void show_all() {
+    for (const Watched& watched : watched_)
+      step_->observer->see(watched.id,
+                           {DType::kF32, results_.data() + watched.place, watched.shape});
+  }
+
+  Stream stream_;
+  Weights weights_;
+  DeviceMemory cache_memory_;
+  bool half_cache_;
+  Plan plan_;
+  std::vector<Cache> caches_;  // by op
+  std::vector<size_t> rope_of_;
+  std::vector<RopeTable> ropes_;
+  bool takes_codes_ = false, takes_floats_ = false;
+  int64_t longest_row_ = 0;
+
+  int64_t room_ = 0;  // tokens that the buffers hold
+  DeviceMemory activations_;
+  PinnedMemory inputs_;   // of a step, as they will lie on the device
+  PinnedMemory logits_;   // [rows, vocabulary]
+  PinnedMemory results_;  // what is watched
+  DeviceMemory scores_;   // of one attention, then its probabilities
+  std::vector<int64_t> slot_places_, rope_places_;
+  int64_t x_place_ = 0, high_place_ = 0, low_place_ = 0, scales_place_ = 0, sums_place_ = 0;
+  int64_t parts_place_ = 0, inputs_place_ = 0;
+  int64_t state_place_ = 0, tokens_place_ = 0;  // within the inputs
+  std::map<int64_t, cudaGraphExec_t> graphs_;
+
+  // Of the current step.
+  const Step* step_ = nullptr;
+  int64_t tokens_ = 0;
+  std::vector<int64_t> first_row_;
+  std::vector<Watched> watched_;
+};
+
+std::string gigabytes(int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+}  // namespace
+
+Result<void> available() {
+  int count = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess)
+    return error("no GPU can be used: {}", cudaGetErrorString(code));
+  if (count == 0) return error("no GPU was found");
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  if (major * 10 + minor < 75)
+    return error("the GPU has compute capability {}.{}; 7.5 is the least", major, minor);
+  return {};
+}
+
+Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
+  LS_TRY_VOID(available());
+  const bool half = options.kv == DType::kF16;
+  if (!half && options.kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  for (const op::Op& op : program.ops)
+    if (const auto* attention = std::get_if<op::Attention>(&op.what);
+        attention != nullptr &&
+        std::max(attention->head_size, attention->value_size) > kLongestHead)
+      return error("heads of {} numbers; at most {} are supported on the GPU",
+                   std::max(attention->head_size, attention->value_size), kLongestHead);
+  Weights weights = Weights::plan(program);
+  const int64_t cache_bytes = CudaExecutor::cache_bytes(program, half);
+  size_t free_bytes = 0, total_bytes = 0;
+  LS_TRY_VOID(check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
+  const auto free = static_cast<int64_t>(free_bytes);
+  if (weights.size_bytes() + cache_bytes > free) {
+    const int64_t rest = free - weights.size_bytes();
+    const int64_t fits = rest > 0 && cache_bytes > 0
+                             ? rest / std::max<int64_t>(1, cache_bytes / program.context_length)
+                             : 0;
+    return error(
+        "the GPU has {} free, and {} are needed: {} for the weights and {} for a KV cache "
+        "of {} positions; {}",
+        gigabytes(free), gigabytes(weights.size_bytes() + cache_bytes),
+        gigabytes(weights.size_bytes()), gigabytes(cache_bytes), program.context_length,
+        fits > 0 ? fmt::format("try --ctx {}", fits) : std::string("the weights alone do not fit"));
+  }
+  LS_TRY_VOID(weights.load());
+  LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
+  LS_TRY(Stream stream, Stream::create());
+  return std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache), half,
+                                        std::move(stream));
+}
+
+}  // namespace lockstep::exec::cuda

@@ -1,0 +1,333 @@
+// The ops that compute each token's row on its own: one block takes a token through all of a
+// stage's ops, so that a stage is one launch.
+#include <algorithm>
+#include <numeric>
+
+#include <cuda_fp16.h>
+
+#include "exec/cuda/block.cuh"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.cuh"
+#include "exec/cuda/unit.cuh"
+
+namespace lockstep::exec::cuda {
+namespace {
+
+constexpr int kThreads = 512, kMostThreads = 1024;
+
+template <CodeFormat F>
+__device__ float number(const WeightView& table, int64_t row, int64_t column) {
+  Unit<F> unit;
+  unit.load(table, row, column / kUnit);
+  const float4 four = unit.numbers(static_cast<int>(column % kUnit / 4));
+  switch (column % 4) {
+    case 0:
+      return four.x;
+    case 1:
+      return four.y;
+    case 2:
+      return four.z;
+    default:
+      return four.w;
+  }
+}
+
+// As quant/ decodes it, bit for bit.
+__device__ float number(const WeightView& table, int64_t row, int64_t column) {
+  using quant::Format;
+  switch (table.format) {
+    case Format::kF32:
+      return Stored<quant::BlockF32>::number(table.codes + row * table.row_stride * 4, column);
+    case Format::kF16:
+      return Stored<quant::BlockF16>::number(table.codes + row * table.row_stride * 2, column);
+    case Format::kBF16:
+      return Stored<quant::BlockBF16>::number(table.codes + row * table.row_stride * 2, column);
+    case Format::kQ4_0:
+      return number<kCodesQ4_0>(table, row, column);
+    case Format::kQ4_1:
+      return number<kCodesQ4_1>(table, row, column);
+    case Format::kQ5_0:
+      return number<kCodesQ5_0>(table, row, column);
+    case Format::kQ5_1:
+      return number<kCodesQ5_1>(table, row, column);
+    case Format::kQ8_0:
+      return number<kCodesQ8_0>(table, row, column);
+    case Format::kQ2_K:
+      return number<kCodesQ2_K>(table, row, column);
+    case Format::kQ3_K:
+      return number<kCodesQ3_K>(table, row, column);
+    case Format::kQ4_K:
+      return number<kCodesQ4_K>(table, row, column);
+    case Format::kQ5_K:
+      return number<kCodesQ5_K>(table, row, column);
+    case Format::kQ6_K:
+      return number<kCodesQ6_K>(table, row, column);
+    case Format::kIQ4_NL:
+      return number<kCodesIQ4_NL>(table, row, column);
+    case Format::kIQ4_XS:
+      return number<kCodesIQ4_XS>(table, row, column);
+    case Format::kMXFP4:
+      return number<kCodesMXFP4>(table, row, column);
+  }
+  return 0;
+}
+
+__global__ void decode_kernel(WeightView weight, float* out, int64_t first_row) {
+  const int64_t row = first_row + blockIdx.x;
+  for (int64_t i = threadIdx.x; i < weight.columns; i += blockDim.x)
+    out[int64_t{blockIdx.x} * weight.columns + i] = number(weight, row, i);
+}
+
+// Columns that a block works on. (A row is short enough for 32 bits, which divide faster.)
+struct Columns {
+  int begin, end;
+};
+__device__ Columns part_of(int64_t width, int part, int parts) {
+  const int count = static_cast<int>(width) / parts;
+  return {part * count, (part + 1) * count};
+}
+
+template <class Body>
+__device__ void for_each(Columns columns, Body&& body) {
+  for (int i = columns.begin + static_cast<int>(threadIdx.x); i < columns.end;
+       i += static_cast<int>(blockDim.x))
+    body(i);
+}
+
+// One group of numbers, by `threads` threads of which this is number `thread`; `sum` adds up over
+// them.
+template <class Sum>
+__device__ void normalize_group(const RowTask& task, const float* x, float* out, int thread,
+                                int threads, Sum&& sum) {
+  const bool layer = task.kind == RowTask::Kind::kLayerNorm;
+  const int size = static_cast<int>(task.group);
+  const auto count = static_cast<float>(size);
+  float mean = 0;
+  if (layer) {
+    float total = 0;
+    for (int i = thread; i < size; i += threads) total += x[i];
+    mean = sum(total) / count;
+  }
+  float squares = 0;
+  for (int i = thread; i < size; i += threads) {
+    const float d = x[i] - mean;
+    squares = fmaf(d, d, squares);
+  }
+  const float factor = 1.0f / sqrtf(sum(squares) / count + task.factor);
+  for (int i = thread; i < size; i += threads) {
+    const float y = (x[i] - mean) * factor * task.weight[i];
+    out[i] = task.bias != nullptr ? y + task.bias[i] : y;
+  }
+}
+
+// A whole row by the block, or heads by a warp each.
+__device__ void normalize(const RowTask& task, const float* x, float* out, Columns columns,
+                          float* shared) {
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int group = static_cast<int>(task.group);
+  if (group == task.width) {
+    normalize_group(task, x, out, thread, threads,
+                    [&](float value) { return block_sum(value, shared); });
+    return;
+  }
+  for (int first = columns.begin + thread / kWarp * group; first < columns.end;
+       first += threads / kWarp * group)
+    normalize_group(task, x + first, out + first, thread % kWarp, kWarp, warp_sum);
+}
+
+__device__ void rotate(const RowTask& task, int64_t t, const float* x, float* out,
+                       Columns columns) {
+  const float* cosines = task.cosines + t * task.pairs;
+  const float* sines = task.sines + t * task.pairs;
+  const int head_size = static_cast<int>(task.head_size), pairs = static_cast<int>(task.pairs);
+  for_each(columns, [&](int i) {
+    const int place = i % head_size;
+    if (place >= 2 * pairs) {
+      out[i] = x[i];
+      return;
+    }
+    const int pair = task.adjacent ? place / 2 : place % pairs;
+    const bool second = task.adjacent ? place % 2 == 1 : place >= pairs;
+    const int distance = task.adjacent ? 1 : pairs;
+    const int mate = second ? i - distance : i + distance;
+    const float c = cosines[pair], s = sines[pair];
+    out[i] = second ? x[mate] * s + x[i] * c : x[i] * c - x[mate] * s;
+  });
+}
+
+__device__ float activate(RowTask::Kind kind, float x) {
+  if (kind == RowTask::Kind::kSilu) return x / (1.0f + expf(-x));
+  const double v = x;
+  if (kind == RowTask::Kind::kGeluErf)
+    return static_cast<float>(0.5 * v * (1 + erf(v * 0.70710678118654752440)));
+  return static_cast<float>(0.5 * v *
+                            (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v))));
+}
+
+// 16 bits a number, scaled by the largest of each unit. A warp takes a unit.
+__device__ void prepare(const RowTask& task, const float* x, Columns columns) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (task.out != nullptr) {
+    for_each(columns, [&](int i) { task.out[i] = x[i]; });
+    if (columns.end == task.a_width)
+      for_each({columns.end, static_cast<int>(task.width)}, [&](int i) { task.out[i] = 0; });
+  }
+  if (task.codes.high == nullptr) return;
+  for (int unit = columns.begin / kUnit + static_cast<int>(threadIdx.x) / kWarp;
+       unit < columns.end / kUnit; unit += static_cast<int>(blockDim.x) / kWarp) {
+    const float value = x[unit * kUnit + lane];
+    const float largest = warp_max(fabsf(value));
+    // So that the high byte, after the low one's rounding, stays within a signed byte.
+    constexpr float kMost = 32512;
+    const float scale = largest / kMost;
+    const float inverse = largest > 0 ? kMost / largest : 0;
+    // All but zero, infinite or not a number: there are no codes; the scale tells.
+    const bool finite = largest <= 3.0e38f && !__any_sync(~0u, value != value);
+    const bool tame = finite && inverse <= 3.0e38f;
+    const int code = tame ? __float2int_rn(value * inverse) : 0;
+    const int high = (code + 128) >> 8;
+    task.codes.high[unit * kUnit + lane] = static_cast<int8_t>(high);
+    task.codes.low[unit * kUnit + lane] = static_cast<int8_t>(code - 256 * high);
+    int sum = code;
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane % 16 == 0) task.codes.sums[unit * 2 + lane / 16] = sum;
+    if (lane == 0)
+      task.codes.scales[unit] = !finite ? __int_as_float(0x7fc00000) : tame ? scale : 0.0f;
+  }
+}
+
+template <class T>
+__device__ void append_row(const float* x, Columns columns, int64_t size, int64_t position,
+                           int64_t positions, T* out) {
+  for_each(columns, [&](int i) {
+    const int head = i / static_cast<int>(size);
+    T& place = out[(head * positions + position) * size + i - head * static_cast<int>(size)];
+    if constexpr (sizeof(T) == 2)
+      place = __float2half_rn(x[i]);
+    else
+      place = x[i];
+  });
+}
+
+template <class T>
+__device__ void append(const RowTask& task, const float* keys, const float* values,
+                       int64_t position, int part, int parts) {
+  const Cache& cache = task.cache;
+  append_row(keys, part_of(task.a_width, part, parts), task.head_size, position, cache.positions,
+             static_cast<T*>(cache.keys));
+  append_row(values, part_of(task.b_width, part, parts), task.value_size, position, cache.positions,
+             static_cast<T*>(cache.values));
+}
+
+__global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constant__ RowsCall call) {
+  using Kind = RowTask::Kind;
+  __shared__ float shared[kMostThreads / kWarp];
+  let_next_start();
+  wait_for_inputs();
+  const int64_t t = blockIdx.x;
+  const int part = static_cast<int>(blockIdx.y);
+  const int64_t position = call.state->first_position + t;
+  for (int n = 0; n < call.count; ++n) {
+    const RowTask& task = call.tasks[n];
+    if (t >= task.first_row) {
+      const float* a = task.a + t * task.a_width;
+      const float* b = task.b + t * task.b_width;
+      float* out = task.out + t * task.width;
+      const Columns columns = part_of(task.width, part, call.parts);
+      switch (task.kind) {
+        case Kind::kEmbedToken:
+        case Kind::kEmbedPosition: {
+          const int64_t row = task.kind == Kind::kEmbedToken ? call.token_ids[t] : position;
+          for_each(columns, [&](int i) { out[i] = number(task.table, row, i); });
+          break;
+        }
+        case Kind::kRmsNorm:
+        case Kind::kLayerNorm:
+          normalize(task, a, out, columns, shared);
+          break;
+        case Kind::kSlice:
+          for_each(columns, [&](int i) { out[i] = a[task.group + i]; });
+          break;
+        case Kind::kRope:
+          rotate(task, t, a, out, columns);
+          break;
+        case Kind::kSilu:
+        case Kind::kGeluTanh:
+        case Kind::kGeluErf:
+          for_each(columns, [&](int i) {
+            const float y = activate(task.kind, a[i]);
+            out[i] = task.b != nullptr ? y * b[i] : y;
+          });
+          break;
+        case Kind::kAdd:
+          for_each(columns, [&](int i) { out[i] = a[i] + b[i]; });
+          break;
+        case Kind::kScale:
+          for_each(columns, [&](int i) { out[i] = task.factor * a[i]; });
+          break;
+        case Kind::kPrepare:
+          prepare(task, a, part_of(task.a_width, part, call.parts));
+          break;
+        case Kind::kAppend:
+          if (task.cache.half)
+            append<__half>(task, a, b, position, part, call.parts);
+          else
+            append<float>(task, a, b, position, part, call.parts);
+          break;
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// Into how many parts a task's columns can be cut so that no part needs another's results.
+int64_t pieces_of(const RowTask& task) {
+  using Kind = RowTask::Kind;
+  switch (task.kind) {
+    case Kind::kRmsNorm:
+    case Kind::kLayerNorm:
+      return task.width / task.group;
+    case Kind::kRope:
+      return task.width / task.head_size;
+    case Kind::kAppend:
+      return std::gcd(task.a_width / task.head_size, task.b_width / task.value_size);
+    case Kind::kPrepare:
+      return task.a_width % kUnit == 0 ? task.a_width / kUnit : 1;
+    default:
+      return task.width;
+  }
+}
+
+}  // namespace
+
+void run_rows(const RowsCall& call, cudaStream_t stream) {
+  RowsCall shared = call;
+  // In a prompt the tokens are blocks enough.
+  if (call.tokens == 1) {
+    int64_t pieces = 0;
+    for (int i = 0; i < call.count; ++i) {
+      const RowTask& task = call.tasks[i];
+      pieces = std::gcd(pieces, pieces_of(task));
+      // A slice cuts across the parts of what it is taken from.
+      for (int k = 0; k < i; ++k)
+        if (task.kind == RowTask::Kind::kSlice && call.tasks[k].out == task.a) pieces = 1;
+    }
+    constexpr int64_t kMostParts = 32;
+    for (int64_t parts = std::min(pieces, kMostParts); parts > 1; --parts)
+      if (pieces % parts == 0) {
+        shared.parts = static_cast<int>(parts);
+        break;
+      }
+  }
+  const bool alone = call.tokens == 1 && shared.parts == 1;
+  launch(rows_kernel, dim3(static_cast<unsigned>(call.tokens), static_cast<unsigned>(shared.parts)),
+         alone ? kMostThreads : kThreads, 0, stream, shared);
+}
+
+void run_decode(const WeightView& weight, float* out, int64_t first_row, int64_t rows,
+                cudaStream_t stream) {
+  decode_kernel<<<static_cast<unsigned>(rows), 256, 0, stream>>>(weight, out, first_row);
+}
+
+}  // namespace lockstep::exec::cuda

@@ -1,0 +1,25 @@
+// The rotations of a Rope op, as numbers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "op/op.h"
+
+namespace lockstep::exec {
+
+// Cosines and sines of a step's positions: [tokens][pairs], times the rotation's magnitude.
+struct RopeTable {
+  std::vector<double> frequencies;
+  double magnitude = 1;
+  std::vector<float> cosines, sines;
+
+  explicit RopeTable(const op::Rope& rope);
+  bool serves(const op::Rope& rope) const;
+  void fill(int64_t first_position, int64_t tokens);
+};
+
+// The place in `tables` of the one for `rope`, which is added where there is none.
+size_t table_for(std::vector<RopeTable>& tables, const op::Rope& rope);
+
+}  // namespace lockstep::exec

@@ -1,0 +1,147 @@
+// The CUDA executor against the reference, one line a case. tests/gpu/run calls it where there is a
+// GPU; elsewhere every test is skipped.
+#include <filesystem>
+#include <random>
+
+#include "base/temporary_folder.h"
+#include "exec/cuda/executor.h"
+#include "executors/models.h"
+#include "executors/run.h"
+#include "model/archs.h"
+#include "model/model.h"
+
+namespace lockstep {
+namespace {
+
+class Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto there = exec::cuda::available(); !there.ok())
+      GTEST_SKIP() << there.error().message;
+  }
+
+  // Runs `program` in several ways; the largest NMSE of its logits against the reference.
+  void check(const std::string& name, const op::Program& program,
+             std::span<const exec::TokenId> ids, DType kv, double most) {
+    const Outcome expected = run(program, ids, {});
+    const Way whole{.device = "cuda", .options = {.kv = kv}};
+    Way pieces = whole, ones = whole;
+    pieces.steps = {7, 1, 13};
+    ones.steps.assign(std::min<size_t>(ids.size(), 40), 1);
+    double worst = 0;
+    for (const Way& way : {whole, pieces, ones}) {
+      const Outcome actual = run(program, ids, way);
+      worst = std::max(worst, nmse(actual.logits, expected.logits));
+      Way watched = way;
+      watched.watched = true;
+      EXPECT_EQ(bits(run(program, ids, watched).logits), bits(actual.logits)) << name;
+    }
+    EXPECT_LE(worst, most) << name << ", seed " << seed_;
+    fmt::print("{} {}, kv {}: NMSE {:.1e}\n", worst <= most ? "ok   " : "WRONG", name,
+               kv == DType::kF16 ? "f16" : "f32", worst);
+  }
+
+  void check_model(const std::string& name, const std::string& path, int64_t tokens,
+                   double most_half, double most_single) {
+    const auto model = model::Model::load(path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto program = model->program(tokens);
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    const auto ids = random_tokens(random_, program->vocabulary, tokens);
+    check(name, *program, ids, DType::kF16, most_half);
+    check(name, *program, ids, DType::kF32, most_single);
+  }
+
+  uint64_t seed_ = std::random_device{}();
+  Random random_{seed_};
+};
+
+TEST_F(Cuda, Ops) {
+  for (const OpCase& item : op_cases()) {
+    SCOPED_TRACE(fmt::format("{}, seed {}", item.name, seed_));
+    CaseBuilder builder(seed_);
+    item.build(builder);
+    const op::Program& program = builder.finish();
+    const Outcome expected = run(program, builder.ids, {.watched = true});
+    for (const DType kv : {DType::kF16, DType::kF32}) {
+      if (kv == DType::kF32 && item.rounding != Rounding::kCache) continue;
+      const double most = tolerance(item.rounding, kv == DType::kF16);
+      expect_close(
+          run(program, builder.ids, {.device = "cuda", .options = {.kv = kv}, .watched = true}),
+          expected, most);
+      check(item.name, program, builder.ids, kv, 2 * most);
+    }
+  }
+}
+
+// For the memory checker, which is slow: as Ops, once.
+TEST_F(Cuda, EachOpOnce) {
+  for (const OpCase& item : op_cases()) {
+    CaseBuilder builder(seed_);
+    item.build(builder);
+    const op::Program& program = builder.finish();
+    run(program, builder.ids, {.device = "cuda", .steps = {1, 2}, .watched = true});
+    fmt::print("ran   {}\n", item.name);
+  }
+}
+
+TEST_F(Cuda, ShippedModels) {
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_MODELS)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string path = entry.path().string();
+    const bool quantized = path.find("q4_k_m") != std::string::npos;
+    check_model(entry.path().filename().string(), path, 70, quantized ? 2e-6 : 5e-7,
+                quantized ? 1e-6 : 1e-10);
+  }
+}
+
+TEST_F(Cuda, ForgedModels) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  for (const model::Architecture& arch : model::architectures())
+    for (const char* type : kTypes) {
+      const std::string path = (folder->path() / "model.gguf").string();
+      const auto written = forge::write_model(small_spec(arch.name, type, random_.next()), path,
+                                              forge::Existing::kReplace);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      const bool exact = std::string_view(type) == "f32" || std::string_view(type).ends_with("16");
+      check_model(fmt::format("{} {}", arch.name, type), path, 45, exact ? 5e-7 : 2e-6,
+                  exact ? 1e-10 : 1e-6);
+    }
+}
+
+TEST_F(Cuda, PromptLengths) {
+  const auto model = model::Model::load(LOCKSTEP_MODELS "/haiku-qwen2-q4_k_m.gguf");
+  ASSERT_TRUE(model.ok());
+  for (const int64_t tokens : {1, 2, 31, 33, 511, 513}) {
+    if (tokens > model->config().context_length) continue;
+    const auto program = model->program(tokens);
+    ASSERT_TRUE(program.ok());
+    check(fmt::format("prompt of {} tokens", tokens), *program,
+          random_tokens(random_, program->vocabulary, tokens), DType::kF16, 2e-6);
+  }
+}
+
+TEST_F(Cuda, LongContext) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  forge::Spec spec = small_spec("llama", "q8_0", random_.next());
+  spec.context = 8192;
+  spec.layers = 1;
+  const std::string path = (folder->path() / "model.gguf").string();
+  ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
+  const auto model = model::Model::load(path);
+  ASSERT_TRUE(model.ok());
+  const auto program = model->program(8192);
+  ASSERT_TRUE(program.ok());
+  const auto ids = random_tokens(random_, program->vocabulary, 8192);
+  const Outcome expected = run(*program, ids, {});
+  Way way{.device = "cuda", .steps = {8000}};
+  way.steps.insert(way.steps.end(), 192, 1);
+  const double error = nmse(run(*program, ids, way).logits, expected.logits);
+  EXPECT_LE(error, 2e-6);
+  fmt::print("{} 8,192 positions: NMSE {:.1e}\n", error <= 2e-6 ? "ok   " : "WRONG", error);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// Models for the tests of the fast executors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "exec/executor.h"
+#include "forge/forge.h"
+
+namespace lockstep {
+
+inline constexpr const char* kTypes[] = {"f32",  "f16",    "bf16",   "q4_0", "q4_1", "q5_0",
+                                         "q5_1", "q8_0",   "q2_k",   "q3_k", "q4_k", "q5_k",
+                                         "q6_k", "iq4_nl", "iq4_xs", "mxfp4"};
+
+inline std::vector<exec::TokenId> random_tokens(Random& random, int64_t vocabulary, int64_t count) {
+  std::vector<exec::TokenId> out;
+  for (int64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<exec::TokenId>(random.below(vocabulary)));
+  return out;
+}
+
+inline forge::Spec small_spec(std::string_view arch, const char* type, uint64_t seed) {
+  forge::Spec spec;
+  spec.arch = arch;
+  spec.width = 256;
+  spec.heads = 8;
+  spec.kv_heads = arch == "gpt2" ? 8 : 2;
+  spec.feed_forward = 512;
+  spec.vocabulary = 131;
+  spec.window = arch == "phi3" ? 9 : 0;
+  spec.type = type;
+  spec.pure = true;
+  spec.seed = seed;
+  return spec;
+}
+
+}  // namespace lockstep
