@@ -156,15 +156,18 @@ void print_text(const Report& report) {
     fmt::print("{:<7} {}\n", label, text);
   };
   const exec::Precision& precision = report.precision;
+  const bool several = report.device.has_threads && report.threads > 1;
+  const std::string threads = several ? fmt::format(", {} threads", report.threads)
+                              : report.device.has_threads ? ", 1 thread"
+                                                          : "";
   line("model",
        fmt::format("{}, {}, {}B", printable(report.file_name()), report.model.config().arch->name,
                    human(report.model.file().size_bytes())));
   line("device",
-       fmt::format("{}, {}; computes in {}, activations {}, KV cache {}", report.device.name,
-                   report.threads == 1 ? "1 thread" : fmt::format("{} threads", report.threads),
+       fmt::format("{}{}; computes in {}, activations {}, KV cache {}", report.device.name, threads,
                    precision.compute, precision.activations, precision.kv));
   line("memory", fmt::format("{:.1f} GB/s read by {}", report.bandwidth.bytes_per_second / 1e9,
-                             report.threads == 1 ? "it" : "them together"));
+                             several ? "them together" : "it"));
   fmt::print("\n");
   Table table({{"test"},
                {"tokens/s", true},
@@ -197,7 +200,7 @@ Result<int> run(const Flags& flags) {
   options.threads = threads;
 
   // Before the model takes its memory; the buffer is gone when that comes.
-  LS_TRY(const Bandwidth bandwidth, measure_read_bandwidth(threads));
+  LS_TRY(const Bandwidth bandwidth, device->read_bandwidth(threads));
 
   const int64_t context = std::ranges::max(tests, {}, &SpeedTest::tokens).tokens;
   LS_TRY(const op::Program program, model.program(context));

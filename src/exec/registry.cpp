@@ -11,13 +11,17 @@ Result<void> always() {
   return {};
 }
 
+Result<Bandwidth> host_bandwidth(int threads) {
+  return measure_read_bandwidth(threads);
+}
+
 constexpr Device kDevices[] = {
-    {"cuda", "an NVIDIA GPU; single precision, quantized weights meet 16-bit activations",
-     cuda::available, cuda::create},
-    {"cpu", "single precision, for speed; quantized weights meet 16-bit activations", always,
-     cpu::create},
-    {"reference", "double precision, obvious code: the truth that others are judged by", always,
-     reference::create},
+    {"cuda", "an NVIDIA GPU; quantized weights meet activations of 16 bits", false, cuda::available,
+     cuda::create, cuda::read_bandwidth},
+    {"cpu", "single precision, for speed; quantized weights meet 16-bit activations", true, always,
+     cpu::create, host_bandwidth},
+    {"reference", "double precision, obvious code: the truth that others are judged by", true,
+     always, reference::create, host_bandwidth},
 };
 
 }  // namespace

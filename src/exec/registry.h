@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/bandwidth.h"
 #include "base/result.h"
 #include "exec/executor.h"
 
@@ -19,10 +20,13 @@ struct Options {
 struct Device {
   std::string_view name;  // for --device
   std::string_view summary;
+  bool has_threads;  // that Options can number
   // Why it cannot run on this machine, or nothing.
   Result<void> (*available)();
   // The program must outlive the executor. Memory that will not do is an error before allocation.
   Result<std::unique_ptr<Executor>> (*create)(const op::Program& program, const Options& options);
+  // How fast its memory can be read, by so many threads where it has any.
+  Result<Bandwidth> (*read_bandwidth)(int threads);
 };
 
 std::span<const Device> devices();

@@ -36,6 +36,14 @@ class Cuda : public ::testing::Test {
       watched.watched = true;
       EXPECT_EQ(bits(run(program, ids, watched).logits), bits(actual.logits)) << name;
     }
+    Way last = whole, last_watched = whole;
+    last.all_logits = last_watched.all_logits = false;
+    last_watched.watched = true;
+    const Outcome alone = run(program, ids, last);
+    EXPECT_EQ(bits(run(program, ids, last_watched).logits), bits(alone.logits)) << name;
+    const auto rows = static_cast<long>(alone.logits.size());
+    worst =
+        std::max(worst, nmse(alone.logits, {expected.logits.end() - rows, expected.logits.end()}));
     EXPECT_LE(worst, most) << name << ", seed " << seed_;
     fmt::print("{} {}, kv {}: NMSE {:.1e}\n", worst <= most ? "ok   " : "WRONG", name,
                kv == DType::kF16 ? "f16" : "f32", worst);
@@ -56,6 +64,16 @@ class Cuda : public ::testing::Test {
   Random random_{seed_};
 };
 
+// Many rows meet quantized weights as halves, and others as two, which keep 22 bits.
+double limit(Rounding rounding, bool half_cache) {
+  if (rounding == Rounding::kQuantized) return 5e-7;
+  if (rounding == Rounding::kFloat) return 5e-12;
+  return tolerance(rounding, half_cache);
+}
+// Of the logits of whole models: llama.cpp has 5e-4 and more on small quantized ones. A cache of
+// halves can cost 2e-6 where the tokens make no sense to a trained model.
+constexpr double kQuantizedModel = 2e-5, kFloatModel = 5e-6, kFloatModelAndCache = 1e-10;
+
 TEST_F(Cuda, Ops) {
   for (const OpCase& item : op_cases()) {
     SCOPED_TRACE(fmt::format("{}, seed {}", item.name, seed_));
@@ -65,7 +83,7 @@ TEST_F(Cuda, Ops) {
     const Outcome expected = run(program, builder.ids, {.watched = true});
     for (const DType kv : {DType::kF16, DType::kF32}) {
       if (kv == DType::kF32 && item.rounding != Rounding::kCache) continue;
-      const double most = tolerance(item.rounding, kv == DType::kF16);
+      const double most = limit(item.rounding, kv == DType::kF16);
       expect_close(
           run(program, builder.ids, {.device = "cuda", .options = {.kv = kv}, .watched = true}),
           expected, most);
@@ -90,8 +108,9 @@ TEST_F(Cuda, ShippedModels) {
     if (entry.path().extension() != ".gguf") continue;
     const std::string path = entry.path().string();
     const bool quantized = path.find("q4_k_m") != std::string::npos;
-    check_model(entry.path().filename().string(), path, 70, quantized ? 2e-6 : 5e-7,
-                quantized ? 1e-6 : 1e-10);
+    check_model(entry.path().filename().string(), path, 70,
+                quantized ? kQuantizedModel : kFloatModel,
+                quantized ? kQuantizedModel : kFloatModelAndCache);
   }
 }
 
@@ -105,20 +124,26 @@ TEST_F(Cuda, ForgedModels) {
                                               forge::Existing::kReplace);
       ASSERT_TRUE(written.ok()) << written.error().message;
       const bool exact = std::string_view(type) == "f32" || std::string_view(type).ends_with("16");
-      check_model(fmt::format("{} {}", arch.name, type), path, 45, exact ? 5e-7 : 2e-6,
-                  exact ? 1e-10 : 1e-6);
+      check_model(fmt::format("{} {}", arch.name, type), path, 45,
+                  exact ? kFloatModel : kQuantizedModel,
+                  exact ? kFloatModelAndCache : kQuantizedModel);
     }
 }
 
 TEST_F(Cuda, PromptLengths) {
-  const auto model = model::Model::load(LOCKSTEP_MODELS "/haiku-qwen2-q4_k_m.gguf");
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  forge::Spec spec = small_spec("qwen2", "q4_k", random_.next());
+  spec.context = 1024;
+  const std::string path = (folder->path() / "model.gguf").string();
+  ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
+  const auto model = model::Model::load(path);
   ASSERT_TRUE(model.ok());
   for (const int64_t tokens : {1, 2, 31, 33, 511, 513}) {
-    if (tokens > model->config().context_length) continue;
     const auto program = model->program(tokens);
     ASSERT_TRUE(program.ok());
     check(fmt::format("prompt of {} tokens", tokens), *program,
-          random_tokens(random_, program->vocabulary, tokens), DType::kF16, 2e-6);
+          random_tokens(random_, program->vocabulary, tokens), DType::kF16, kQuantizedModel);
   }
 }
 
@@ -139,8 +164,9 @@ TEST_F(Cuda, LongContext) {
   Way way{.device = "cuda", .steps = {8000}};
   way.steps.insert(way.steps.end(), 192, 1);
   const double error = nmse(run(*program, ids, way).logits, expected.logits);
-  EXPECT_LE(error, 2e-6);
-  fmt::print("{} 8,192 positions: NMSE {:.1e}\n", error <= 2e-6 ? "ok   " : "WRONG", error);
+  EXPECT_LE(error, kQuantizedModel);
+  fmt::print("{} 8,192 positions: NMSE {:.1e}\n", error <= kQuantizedModel ? "ok   " : "WRONG",
+             error);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct Way {
   exec::Options options{};
   std::vector<int64_t> steps = {};  // tokens of each; empty: all at once
   bool watched = false;
+  bool all_logits = true;
 };
 
 struct Outcome {
@@ -63,7 +64,7 @@ inline Outcome run(const op::Program& program, std::span<const exec::TokenId> to
     if (first == tokens.size()) break;
     const auto size = std::min(static_cast<size_t>(step), tokens.size() - first);
     const auto logits = (*executor)->run(
-        {tokens.subspan(first, size), true, way.watched ? &keeper : nullptr, nullptr});
+        {tokens.subspan(first, size), way.all_logits, way.watched ? &keeper : nullptr, nullptr});
     EXPECT_TRUE(logits.ok()) << logits.error().message;
     if (!logits.ok()) return out;
     for (int64_t i = 0; i < logits->size(); ++i) out.logits.push_back(logits->at(i));

@@ -1,8 +1,7 @@
 // Attention over the cache. A block takes one token, one key-value head with up to kHeads of its
 // query heads, and a span of positions: all of them, or in generation a fixed number, so that the
 // order of the sums depends on the position alone.
-#include <cuda_fp16.h>
-
+#include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
@@ -15,13 +14,6 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kHeads = 8;
 constexpr int kTile = 64;  // positions at a time; four threads each
 constexpr int kHeadsOfThread = kHeads * kTile / kThreads;
-
-__device__ inline float number(float value) {
-  return value;
-}
-__device__ inline float number(__half value) {
-  return __half2float(value);
-}
 
 // Scores of one position for several heads, by one thread. 16 bytes of the key at a time where they
 // are aligned so.
@@ -53,18 +45,7 @@ __device__ inline void score(const AttentionCall& call, const float* q, const T*
 #pragma unroll
     for (int h = 0; h < H; ++h) out[h] = fmaf(q[h * call.head_size + i], number(key[i]), out[h]);
 #pragma unroll
-  for (float& sum : out) {
-    sum *= call.scale;
-    if (call.soft_cap > 0) sum = call.soft_cap * tanhf(sum / call.soft_cap);
-  }
-}
-
-struct Range {
-  int64_t begin, end;  // positions that a token sees
-};
-__device__ inline Range seen_by(const AttentionCall& call, int64_t position) {
-  const int64_t end = position + 1;
-  return {call.window > 0 && end > call.window ? end - call.window : 0, end};
+  for (float& sum : out) sum = finish_score(call, sum);
 }
 
 template <class T, int D>  // D * kThreads numbers of a value, or fewer
@@ -265,13 +246,15 @@ template <class T>
 void launch_all(const AttentionCall& call, cudaStream_t stream) {
   const int64_t group = call.heads / call.kv_heads;
   const auto heads = static_cast<unsigned>(call.heads);
-  const auto rows = static_cast<unsigned>(call.tokens - call.first_row);
+  const auto rows = static_cast<unsigned>(call.rows);
   const dim3 grid(static_cast<unsigned>(call.splits),
                   static_cast<unsigned>(call.kv_heads * ((group + kHeads - 1) / kHeads)), rows);
   const auto shared =
       static_cast<size_t>(max(kHeads * call.head_size, int64_t{kThreads})) * sizeof(float);
-  launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
-         kThreads, shared, stream, call);
+  const bool prompt = call.splits == 1 && rows > 1 && run_prompt_attention(call, stream);
+  if (!prompt)
+    launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
+           kThreads, shared, stream, call);
   if (call.splits > 1) launch(combine_kernel, dim3(heads, rows), kThreads, 0, stream, call);
   if (call.scores != nullptr)
     launch(watch_kernel<T>, dim3(heads, static_cast<unsigned>(call.tokens)), kThreads, 0, stream,

@@ -43,8 +43,6 @@ struct Cache {
 // One op on one row, by a block of threads.
 struct RowTask {
   enum class Kind {
-    kEmbedToken,
-    kEmbedPosition,
     kRmsNorm,
     kLayerNorm,
     kSlice,
@@ -67,7 +65,6 @@ struct RowTask {
   int64_t group = 0;                            // of a norm; the first column of a Slice
   const float* weight = nullptr;
   const float* bias = nullptr;
-  WeightView table;                // of an Embed
   const float* cosines = nullptr;  // [tokens, pairs]
   const float* sines = nullptr;
   int64_t pairs = 0, head_size = 0, value_size = 0;
@@ -82,8 +79,16 @@ struct RowsCall {
   int count = 0;
   int64_t tokens = 0;
   int parts = 1;  // blocks that share a token: each takes its part of the columns of every task
-  const int32_t* token_ids = nullptr;
   const StepState* state = nullptr;
+};
+
+// out[t] = table[token t], or table[position of t].
+struct EmbedCall {
+  WeightView table;
+  const int32_t* token_ids = nullptr;  // null: by position
+  const StepState* state = nullptr;
+  float* out = nullptr;
+  int64_t tokens = 0, first_row = 0;
 };
 
 // Products of one row with up to kMostProducts weights of one format.
@@ -109,6 +114,14 @@ struct MatmulCall {
   int64_t tokens = 0;
 };
 
+// Numbers as halves, times a power of two that makes the largest fit: number = (high + low) /
+// scale, or high / scale where there is no low.
+struct Halves {
+  void* high = nullptr;
+  void* low = nullptr;          // may be null
+  uint32_t* largest = nullptr;  // bits of the largest magnitude; all zeros before it is looked for
+};
+
 struct AttentionCall {
   const float* q = nullptr;  // [tokens, heads * head_size]
   float* out = nullptr;      // [tokens, heads * value_size]
@@ -116,7 +129,8 @@ struct AttentionCall {
   int64_t heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
   float scale = 1, soft_cap = 0;
   int64_t window = 0;
-  int64_t first_row = 0, tokens = 0;
+  int64_t tokens = 0;
+  int64_t first_row = 0, rows = 0;  // what is computed of them
   const StepState* state = nullptr;
   // More than one: each block takes `span` positions, and a second kernel puts their results
   // together. [token][head][split][value_size + 2]

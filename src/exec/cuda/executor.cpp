@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <map>
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/many_rows.h"
 #include "exec/cuda/memory.h"
 #include "exec/cuda/weights.h"
 #include "exec/plan.h"
@@ -85,7 +87,8 @@ class CudaExecutor : public Executor {
 
   DType dtype() const override { return DType::kF32; }
   Precision precision() const override {
-    return {"f32", takes_codes_ ? "i16" : "f32", half_cache_ ? "f16" : "f32"};
+    // In generation quantized weights meet 16-bit integers, in prompts halves, which are coarser.
+    return {"f32", takes_codes_ ? "f16" : "f32", half_cache_ ? "f16" : "f32"};
   }
 
  protected:
@@ -95,6 +98,9 @@ class CudaExecutor : public Executor {
     LS_TRY_VOID(make_room());
     const bool watched = step.observer != nullptr;
     first_row_ = first_rows(program(), step);
+    Step lean = step;
+    lean.observer = nullptr;
+    lean_first_row_ = first_rows(program(), lean);
     fill_inputs();
     // Generation that nobody watches is the same launches every time, but for what fill_inputs()
     // wrote: they are captured once.
@@ -102,7 +108,7 @@ class CudaExecutor : public Executor {
       LS_TRY(const cudaGraphExec_t graph, graph_for(splits_now()));
       LS_TRY_VOID(check(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch"));
     } else {
-      LS_TRY_VOID(launch_all(tokens_ == 1 ? splits_now() : 1));
+      LS_TRY_VOID(launch_all(splits_now()));
     }
     LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
     if (watched) show_all();
@@ -125,7 +131,7 @@ class CudaExecutor : public Executor {
 
   // Spans in use, rounded up to a power of two so that few graphs serve all positions.
   int64_t splits_now() const {
-    const auto spans = static_cast<uint64_t>((positions() + 1 + kSpan - 1) / kSpan);
+    const auto spans = static_cast<uint64_t>((positions() + tokens_ + kSpan - 1) / kSpan);
     return static_cast<int64_t>(std::bit_ceil(spans));
   }
   int64_t most_splits() const {
@@ -198,25 +204,36 @@ class CudaExecutor : public Executor {
     return activations_.as<float>(slot_places_[slot]) + index * program().value(id).width;
   }
   int64_t first_row_of(op::ValueId id) const { return first_row_[static_cast<size_t>(id)]; }
+  // Whether nothing but the last row is needed where nobody watches. That row is then computed on
+  // its own always, so that watching leaves its bits as they are.
+  bool last_alone(op::ValueId id) const {
+    return lean_first_row_[static_cast<size_t>(id)] == tokens_ - 1;
+  }
 
   Codes codes() const {
     return {activations_.as<int8_t>(high_place_), activations_.as<int8_t>(low_place_),
             activations_.as<float>(scales_place_), activations_.as<int32_t>(sums_place_)};
   }
 
+  RowTask prepare_task(op::ValueId input, int64_t index) const {
+    RowTask out;
+    out.kind = RowTask::Kind::kPrepare;
+    out.a = row(input, index);
+    out.a_width = program().value(input).width;
+    out.width = (out.a_width + 7) / 8 * 8;
+    if (takes_floats_) out.out = activations_.as<float>(x_place_);
+    if (takes_codes_ && out.a_width % 32 == 0) out.codes = codes();
+    return out;
+  }
+
   RowTask row_task(const Stage::Task& task) const {
     const op::Op& op = program().ops[task.op];
-    RowTask out;
     if (task.kind == Stage::Task::Kind::kPrepare) {
-      out.kind = RowTask::Kind::kPrepare;
-      out.a = row(op.inputs[0], 0);
-      out.a_width = program().value(op.inputs[0]).width;
-      out.first_row = tokens_ == 1 ? 0 : tokens_;  // products of many rows take them as they are
-      out.width = (out.a_width + 7) / 8 * 8;
-      if (takes_floats_) out.out = activations_.as<float>(x_place_);
-      if (takes_codes_ && out.a_width % 32 == 0) out.codes = codes();
+      RowTask out = prepare_task(op.inputs[0], 0);
+      if (tokens_ > 1) out.first_row = tokens_;  // products of many rows take them as they are
       return out;
     }
+    RowTask out;
     const op::ValueId first = op.inputs.empty() ? op.outputs[0] : op.inputs[0];
     if (!op.inputs.empty()) {
       out.a = row(first, 0);
@@ -245,10 +262,8 @@ class CudaExecutor : public Executor {
     return out;
   }
 
-  void describe(const op::Embed& embed, size_t, RowTask& out) const {
-    out.kind = embed.index == op::Embed::Index::kToken ? RowTask::Kind::kEmbedToken
-                                                       : RowTask::Kind::kEmbedPosition;
-    out.table = weights_.matrix(embed.table);
+  void describe(const op::Embed&, size_t, RowTask&) const {
+    LS_CHECK(false, "an embedding has a kernel of its own");
   }
   void describe(const op::Norm& norm, size_t, RowTask& out) const {
     out.kind =
@@ -313,7 +328,7 @@ class CudaExecutor : public Executor {
           launch_rows(stage);
           break;
         case Stage::Kind::kProducts:
-          launch_products(stage);
+          LS_TRY_VOID(launch_products(stage));
           break;
         case Stage::Kind::kAttention:
           launch_attention(stage.ops[0], splits);
@@ -336,31 +351,57 @@ class CudaExecutor : public Executor {
   void launch_rows(const Stage& stage) {
     RowsCall call;
     call.tokens = tokens_;
-    call.token_ids = input<int32_t>(tokens_place_);
     call.state = input<StepState>(state_place_);
-    for (const Stage::Task& task : stage.tasks) {
-      call.tasks[call.count++] = row_task(task);
-      if (call.count < kMostTasks && &task != &stage.tasks.back()) continue;
-      run_rows(call, stream_);
+    const auto flush = [&] {
+      if (call.count > 0) run_rows(call, stream_);
       call.count = 0;
+    };
+    for (const Stage::Task& task : stage.tasks) {
+      const op::Op& op = program().ops[task.op];
+      if (task.kind == Stage::Task::Kind::kOp && std::holds_alternative<op::Embed>(op.what)) {
+        flush();
+        launch_embed(op);
+        continue;
+      }
+      if (call.count == kMostTasks) flush();
+      call.tasks[call.count++] = row_task(task);
     }
+    flush();
   }
 
-  void launch_products(const Stage& stage) {
+  void launch_embed(const op::Op& op) {
+    const auto& embed = std::get<op::Embed>(op.what);
+    EmbedCall call;
+    call.table = weights_.matrix(embed.table);
+    if (embed.index == op::Embed::Index::kToken) call.token_ids = input<int32_t>(tokens_place_);
+    call.state = input<StepState>(state_place_);
+    call.out = row(op.outputs[0], 0);
+    call.tokens = tokens_;
+    call.first_row = first_row_of(op.outputs[0]);
+    run_embed(call, stream_);
+  }
+
+  Result<void> launch_products(const Stage& stage) {
     const op::ValueId input = program().ops[stage.ops[0]].inputs[0];
-    if (tokens_ > 1) {
-      const int64_t first = first_row_of(input);
+    const int64_t first = first_row_of(input), last = tokens_ - 1;
+    const int64_t many = last_alone(input) ? last - first : tokens_ - first;
+    if (tokens_ > 1 && many > 0) {
+      many_rows_.set_rows(row(input, first));
       for (const size_t index : stage.ops) {
         const auto& linear = std::get<op::Linear>(program().ops[index].what);
-        MatmulCall call;
-        call.weight = weights_.matrix(linear.weight);
-        if (linear.bias) call.bias = weights_.vector(*linear.bias);
-        call.x = row(input, first);
-        call.out = row(program().ops[index].outputs[0], first);
-        call.tokens = tokens_ - first;
-        run_matmul(call, stream_);
+        LS_TRY_VOID(many_rows_.multiply(
+            weights_.matrix(linear.weight), linear.bias ? weights_.vector(*linear.bias) : nullptr,
+            row(program().ops[index].outputs[0], first), many, stream_));
       }
-      return;
+    }
+    if (!last_alone(input)) return {};
+    if (tokens_ > 1) {
+      RowsCall prepare;
+      prepare.tasks[0] = prepare_task(input, last);
+      prepare.count = 1;
+      prepare.tokens = 1;
+      prepare.state = this->input<StepState>(state_place_);
+      run_rows(prepare, stream_);
     }
     MatvecCall call;
     call.x = activations_.as<float>(x_place_);
@@ -376,9 +417,10 @@ class CudaExecutor : public Executor {
       MatvecCall::Product& product = call.products[call.count++];
       product.weight = weight;
       product.bias = linear.bias ? weights_.vector(*linear.bias) : nullptr;
-      product.out = row(program().ops[index].outputs[0], 0);
+      product.out = row(program().ops[index].outputs[0], last);
     }
     run_matvec(call, stream_);
+    return {};
   }
 
   void launch_attention(size_t index, int64_t splits) {
@@ -395,10 +437,8 @@ class CudaExecutor : public Executor {
     call.scale = static_cast<float>(attention.scale);
     call.soft_cap = static_cast<float>(attention.soft_cap);
     call.window = attention.window;
-    call.first_row = first_row_of(op.outputs[0]);
     call.tokens = tokens_;
     call.state = input<StepState>(state_place_);
-    call.splits = splits;
     call.span = kSpan;
     call.parts = activations_.as<float>(parts_place_);
     if (wants(op.outputs[1]) || wants(op.outputs[2])) {
@@ -406,6 +446,15 @@ class CudaExecutor : public Executor {
       call.scores = scores_.as<float>();
       call.probs = call.scores + attention.heads * tokens_ * call.positions;
     }
+    const bool alone = last_alone(op.outputs[0]);
+    call.first_row = first_row_of(op.outputs[0]);
+    call.rows = tokens_ - (alone ? 1 : 0) - call.first_row;
+    if (call.rows > 0) run_attention(call, stream_);
+    if (!alone) return;
+    call.first_row = tokens_ - 1;
+    call.rows = 1;
+    call.splits = splits;
+    if (call.tokens > 1) call.scores = nullptr;  // shown already, with the other rows
     run_attention(call, stream_);
   }
 
@@ -515,6 +564,7 @@ class CudaExecutor : public Executor {
 
   Stream stream_;
   Weights weights_;
+  ManyRows many_rows_;
   DeviceMemory cache_memory_;
   bool half_cache_;
   Plan plan_;
@@ -539,7 +589,7 @@ class CudaExecutor : public Executor {
   // Of the current step.
   const Step* step_ = nullptr;
   int64_t tokens_ = 0;
-  std::vector<int64_t> first_row_;
+  std::vector<int64_t> first_row_, lean_first_row_;  // by value
   std::vector<Watched> watched_;
 };
 
@@ -560,6 +610,25 @@ Result<void> available() {
   if (major * 10 + minor < 75)
     return error("the GPU has compute capability {}.{}; 7.5 is the least", major, minor);
   return {};
+}
+
+Result<Bandwidth> read_bandwidth(int) {
+  LS_TRY_VOID(available());
+  constexpr int64_t kBytes = int64_t{2} << 30;  // far more than the caches
+  LS_TRY(const DeviceMemory buffer, DeviceMemory::allocate(kBytes));
+  LS_TRY_VOID(check(cudaMemset(buffer.data(), 0, kBytes), "cudaMemset"));
+  LS_TRY(const DeviceMemory out, DeviceMemory::allocate(4));
+  LS_TRY(const Stream stream, Stream::create());
+  Bandwidth best{0, kBytes};
+  for (int pass = 0; pass < 8; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 4; ++i) run_read(buffer.data(), kBytes, out.as<uint32_t>(), stream);
+    LS_TRY_VOID(check(cudaStreamSynchronize(stream), "reading memory"));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best.bytes_per_second =
+        std::max(best.bytes_per_second, 4 * static_cast<double>(kBytes) / seconds.count());
+  }
+  return best;
 }
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kWarps = 4;  // of a block
 
-// Finds the product and its first row for this warp, of R rows each. False: there is none left.
-template <int R>
+// Finds the product and its first row: R rows for each S warps. False: there is none left.
+template <int R, int S>
 __device__ bool find_rows(const MatvecCall& call, int& product, int64_t& row) {
-  int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  int64_t index = int64_t{blockIdx.x} * (kWarps / S) + threadIdx.x / kWarp / S;
   for (product = 0; product < call.count; ++product) {
     const int64_t pieces = (call.products[product].weight.rows + R - 1) / R;
     if (index < pieces) {
@@ -25,15 +25,31 @@ __device__ bool find_rows(const MatvecCall& call, int& product, int64_t& row) {
   return false;
 }
 
-template <int R>
+// S is 1, or all the warps of the block.
+template <int R, int S>
 __device__ void store(const MatvecCall::Product& product, int64_t row, const float (&sums)[R]) {
+  __shared__ float shared[kWarps][R];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  float total[R];
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const float sum = warp_sum(sums[r]);
-    if (lane == 0 && row + r < product.weight.rows)
-      product.out[row + r] = product.bias != nullptr ? sum + product.bias[row + r] : sum;
+  for (int r = 0; r < R; ++r) total[r] = warp_sum(sums[r]);
+  if constexpr (S > 1) {
+    if (lane == 0)
+#pragma unroll
+      for (int r = 0; r < R; ++r) shared[warp][r] = total[r];
+    __syncthreads();
+    if (warp > 0) return;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      total[r] = shared[0][r];
+      for (int w = 1; w < kWarps; ++w) total[r] += shared[w][r];
+    }
   }
+#pragma unroll
+  for (int r = 0; r < R; ++r)
+    if (lane == 0 && row + r < product.weight.rows)
+      product.out[row + r] = product.bias != nullptr ? total[r] + product.bias[row + r] : total[r];
 }
 
 // Rows past the end are read as the last one, and not stored.
@@ -43,13 +59,13 @@ __device__ int64_t row_or_last(const WeightView& weight, int64_t row, int r) {
 }
 
 // x is read with plain loads: it may be written while this kernel is already there.
-template <quant::Format K, int R>
+template <quant::Format K, int R, int S>
 __global__ void __launch_bounds__(kWarps* kWarp)
     codes_kernel(const __grid_constant__ MatvecCall call) {
   let_next_start();
   int which = 0;
   int64_t row = 0;
-  if (!find_rows<R>(call, which, row)) return;
+  if (!find_rows<R, S>(call, which, row)) return;
   const MatvecCall::Product& product = call.products[which];
   const WeightView& weight = product.weight;
   const int64_t units = weight.columns / kUnit;
@@ -59,12 +75,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 #pragma unroll
     for (int r = 0; r < R; ++r) into[r].load(weight, row_or_last<R>(weight, row, r), unit);
   };
-  int64_t unit = threadIdx.x % kWarp;
+  constexpr int kStride = S * kWarp;
+  int64_t unit = threadIdx.x % kStride;
   fetch(now, unit);
   wait_for_inputs();
   float sums[R] = {};
-  for (; unit < units; unit += kWarp) {
-    fetch(next, unit + kWarp);
+  for (; unit < units; unit += kStride) {
+    fetch(next, unit + kStride);
     int32_t high[8], low[8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -87,7 +104,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       now[r] = next[r];
     }
   }
-  store<R>(product, row, sums);
+  store<R, S>(product, row, sums);
 }
 
 // 16 bytes of a row.
@@ -117,13 +134,13 @@ struct Vector {
   }
 };
 
-template <class T, int R>
+template <class T, int R, int S>
 __global__ void __launch_bounds__(kWarps* kWarp)
     floats_kernel(const __grid_constant__ MatvecCall call) {
   let_next_start();
   int which = 0;
   int64_t row = 0;
-  if (!find_rows<R>(call, which, row)) return;
+  if (!find_rows<R, S>(call, which, row)) return;
   const MatvecCall::Product& product = call.products[which];
   const WeightView& weight = product.weight;
   constexpr int kNumbers = Vector<T>::kNumbers;
@@ -138,19 +155,20 @@ __global__ void __launch_bounds__(kWarps* kWarp)
                                       static_cast<int64_t>(sizeof(T)),
                    index);
   };
-  int64_t index = threadIdx.x % kWarp;
+  constexpr int kStride = S * kWarp;
+  int64_t index = threadIdx.x % kStride;
 #pragma unroll
-  for (int k = 0; k < kAhead; ++k) fetch(ahead[k], index + k * kWarp);
+  for (int k = 0; k < kAhead; ++k) fetch(ahead[k], index + k * kStride);
   wait_for_inputs();
   float sums[R] = {};
   while (index < vectors) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k, index += kWarp) {
+    for (int k = 0; k < kAhead; ++k, index += kStride) {
       if (index >= vectors) break;
       Vector<T> now[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) now[r] = ahead[k][r];
-      fetch(ahead[k], index + kAhead * kWarp);
+      fetch(ahead[k], index + kAhead * kStride);
       float x[kNumbers];
 #pragma unroll
       for (int i = 0; i < kNumbers; i += 4) {
@@ -164,39 +182,64 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       for (int r = 0; r < R; ++r) sums[r] = now[r].dot(x, sums[r]);
     }
   }
-  store<R>(product, row, sums);
+  store<R, S>(product, row, sums);
 }
 
-template <int R>
-unsigned blocks_of(const MatvecCall& call) {
+template <int R, int S>
+dim3 blocks_of(const MatvecCall& call) {
   int64_t pieces = 0;
   for (int i = 0; i < call.count; ++i) pieces += (call.products[i].weight.rows + R - 1) / R;
-  return static_cast<unsigned>((pieces + kWarps - 1) / kWarps);
+  return dim3(static_cast<unsigned>((pieces + kWarps / S - 1) / (kWarps / S)));
 }
+
+// How many rows a warp takes, and how many warps share them: several rows where there are enough of
+// them to keep the memory busy; where they are few and long, all warps of a block share one or two.
+template <template <int, int> class Kernel>
+void launch_for(const MatvecCall& call, int64_t row_vectors, cudaStream_t stream) {
+  int64_t rows = 0;
+  for (int i = 0; i < call.count; ++i) rows += call.products[i].weight.rows;
+  const auto with = [&]<int R, int S>() {
+    launch(Kernel<R, S>::function(), blocks_of<R, S>(call), kWarps * kWarp, 0, stream, call);
+  };
+  constexpr int64_t kEnoughWarps = 132 * 12;
+  const bool shared = row_vectors > 2 * kWarp;
+  if (rows >= 4 * kEnoughWarps)
+    with.template operator()<4, 1>();
+  else if (rows >= 2 * kEnoughWarps)
+    with.template operator()<2, 1>();
+  else if (shared && rows * kWarps >= 2 * kEnoughWarps)
+    with.template operator()<2, kWarps>();
+  else if (shared)
+    with.template operator()<1, kWarps>();
+  else
+    with.template operator()<1, 1>();
+}
+
+template <quant::Format K>
+struct OfCodes {
+  template <int R, int S>
+  struct Kernel {
+    static auto function() { return codes_kernel<K, R, S>; }
+  };
+};
+template <class T>
+struct OfFloats {
+  template <int R, int S>
+  struct Kernel {
+    static auto function() { return floats_kernel<T, R, S>; }
+  };
+};
 
 }  // namespace
 
 void run_matvec(const MatvecCall& call, cudaStream_t stream) {
-  int64_t rows = 0;
-  for (int i = 0; i < call.count; ++i) rows += call.products[i].weight.rows;
-  // Fewer rows a warp where there would be too few warps to keep the memory busy.
-  constexpr int64_t kEnough = 132 * 12;
-  const int most = rows >= 4 * kEnough ? 4 : rows >= 2 * kEnough ? 2 : 1;
-  const quant::Format format = call.products[0].weight.format;
-  const auto with_rows = [&](auto one, auto two, auto four) {
-    if (most == 4)
-      launch(four, dim3(blocks_of<4>(call)), kWarps * kWarp, 0, stream, call);
-    else if (most == 2)
-      launch(two, dim3(blocks_of<2>(call)), kWarps * kWarp, 0, stream, call);
-    else
-      launch(one, dim3(blocks_of<1>(call)), kWarps * kWarp, 0, stream, call);
-  };
+  const WeightView& weight = call.products[0].weight;
   const auto codes = [&]<quant::Format K>() {
-    with_rows(codes_kernel<K, 1>, codes_kernel<K, 2>, codes_kernel<K, 4>);
+    launch_for<OfCodes<K>::template Kernel>(call, weight.columns / kUnit, stream);
   };
-  if (visit_codes(format, codes)) return;
-  visit_stored(format, [&]<class T>() {
-    with_rows(floats_kernel<T, 1>, floats_kernel<T, 2>, floats_kernel<T, 4>);
+  if (visit_codes(weight.format, codes)) return;
+  visit_stored(weight.format, [&]<class T>() {
+    launch_for<OfFloats<T>::template Kernel>(call, weight.row_stride / Vector<T>::kNumbers, stream);
   });
 }
 

@@ -1,5 +1,6 @@
 // The ops that compute each token's row on its own: one block takes a token through all of a
-// stage's ops, so that a stage is one launch.
+// stage's ops, so that a stage is one launch. Its code runs once a launch, from a cold cache: what
+// is seldom used (embed.cu) stays out.
 #include <algorithm>
 #include <numeric>
 
@@ -8,75 +9,12 @@
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/planes.h"
 
 namespace lockstep::exec::cuda {
 namespace {
 
 constexpr int kThreads = 512, kMostThreads = 1024;
-
-template <CodeFormat F>
-__device__ float number(const WeightView& table, int64_t row, int64_t column) {
-  Unit<F> unit;
-  unit.load(table, row, column / kUnit);
-  const float4 four = unit.numbers(static_cast<int>(column % kUnit / 4));
-  switch (column % 4) {
-    case 0:
-      return four.x;
-    case 1:
-      return four.y;
-    case 2:
-      return four.z;
-    default:
-      return four.w;
-  }
-}
-
-// As quant/ decodes it, bit for bit.
-__device__ float number(const WeightView& table, int64_t row, int64_t column) {
-  using quant::Format;
-  switch (table.format) {
-    case Format::kF32:
-      return Stored<quant::BlockF32>::number(table.codes + row * table.row_stride * 4, column);
-    case Format::kF16:
-      return Stored<quant::BlockF16>::number(table.codes + row * table.row_stride * 2, column);
-    case Format::kBF16:
-      return Stored<quant::BlockBF16>::number(table.codes + row * table.row_stride * 2, column);
-    case Format::kQ4_0:
-      return number<kCodesQ4_0>(table, row, column);
-    case Format::kQ4_1:
-      return number<kCodesQ4_1>(table, row, column);
-    case Format::kQ5_0:
-      return number<kCodesQ5_0>(table, row, column);
-    case Format::kQ5_1:
-      return number<kCodesQ5_1>(table, row, column);
-    case Format::kQ8_0:
-      return number<kCodesQ8_0>(table, row, column);
-    case Format::kQ2_K:
-      return number<kCodesQ2_K>(table, row, column);
-    case Format::kQ3_K:
-      return number<kCodesQ3_K>(table, row, column);
-    case Format::kQ4_K:
-      return number<kCodesQ4_K>(table, row, column);
-    case Format::kQ5_K:
-      return number<kCodesQ5_K>(table, row, column);
-    case Format::kQ6_K:
-      return number<kCodesQ6_K>(table, row, column);
-    case Format::kIQ4_NL:
-      return number<kCodesIQ4_NL>(table, row, column);
-    case Format::kIQ4_XS:
-      return number<kCodesIQ4_XS>(table, row, column);
-    case Format::kMXFP4:
-      return number<kCodesMXFP4>(table, row, column);
-  }
-  return 0;
-}
-
-__global__ void decode_kernel(WeightView weight, float* out, int64_t first_row) {
-  const int64_t row = first_row + blockIdx.x;
-  for (int64_t i = threadIdx.x; i < weight.columns; i += blockDim.x)
-    out[int64_t{blockIdx.x} * weight.columns + i] = number(weight, row, i);
-}
 
 // Columns that a block works on. (A row is short enough for 32 bits, which divide faster.)
 struct Columns {
@@ -236,12 +174,6 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
       float* out = task.out + t * task.width;
       const Columns columns = part_of(task.width, part, call.parts);
       switch (task.kind) {
-        case Kind::kEmbedToken:
-        case Kind::kEmbedPosition: {
-          const int64_t row = task.kind == Kind::kEmbedToken ? call.token_ids[t] : position;
-          for_each(columns, [&](int i) { out[i] = number(task.table, row, i); });
-          break;
-        }
         case Kind::kRmsNorm:
         case Kind::kLayerNorm:
           normalize(task, a, out, columns, shared);
@@ -324,10 +256,4 @@ void run_rows(const RowsCall& call, cudaStream_t stream) {
   launch(rows_kernel, dim3(static_cast<unsigned>(call.tokens), static_cast<unsigned>(shared.parts)),
          alone ? kMostThreads : kThreads, 0, stream, shared);
 }
-
-void run_decode(const WeightView& weight, float* out, int64_t first_row, int64_t rows,
-                cudaStream_t stream) {
-  decode_kernel<<<static_cast<unsigned>(rows), 256, 0, stream>>>(weight, out, first_row);
-}
-
 }  // namespace lockstep::exec::cuda

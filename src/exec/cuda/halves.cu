@@ -1,0 +1,139 @@
+// Numbers as one or two halves, for the tensor cores: two together keep 22 bits.
+#include <cuda_fp16.h>
+
+#include "exec/cuda/block.cuh"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/unit.cuh"
+
+namespace lockstep::exec::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostBlocks = 132 * 16;
+
+// The power of two that brings the largest magnitude just below 2^15, a half's limit with room.
+__device__ float scale_for(uint32_t largest) {
+  const int exponent = static_cast<int>(largest >> 23) - 127;  // of zero: far below
+  if (exponent >= 128) return 1;                               // not finite: nothing to save
+  const int shift = max(-126, min(127, 14 - exponent));
+  return __uint_as_float(static_cast<uint32_t>(shift + 127) << 23);
+}
+
+// Magnitudes as bits are ordered like the numbers, so that the maximum needs no order.
+__device__ void offer_largest(float value, uint32_t* largest) {
+  value = warp_max(fabsf(value));
+  if (threadIdx.x % kWarp == 0) atomicMax(largest, __float_as_uint(value));
+}
+
+__device__ void store(float value, float scale, const Halves& out, int64_t index) {
+  const float scaled = value * scale;
+  const __half high = __float2half_rn(scaled);
+  static_cast<__half*>(out.high)[index] = high;
+  if (out.low != nullptr)
+    static_cast<__half*>(out.low)[index] = __float2half_rn(scaled - __half2float(high));
+}
+
+struct RowsSource {
+  const float* x;
+  int64_t count;
+  __device__ int64_t groups() const { return (count + 3) / 4; }
+  template <class Body>
+  __device__ void visit(int64_t group, Body&& body) const {
+    for (int64_t i = group * 4; i < min(count, group * 4 + 4); ++i) body(i, x[i]);
+  }
+};
+
+template <quant::Format K>
+struct CodesSource {
+  WeightView weight;
+  __device__ int64_t groups() const { return weight.rows * weight.columns / 4; }
+  template <class Body>
+  __device__ void visit(int64_t group, Body&& body) const {
+    const int64_t row = group * 4 / weight.columns, column = group * 4 % weight.columns;
+    Unit<kCodesOf<K>> unit;
+    unit.load(weight, row, column / kUnit);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {  // chosen in registers
+      if (i != column % kUnit / 4) continue;
+      const float4 four = unit.numbers(i);
+      body(group * 4, four.x);
+      body(group * 4 + 1, four.y);
+      body(group * 4 + 2, four.z);
+      body(group * 4 + 3, four.w);
+    }
+  }
+};
+
+template <class T>
+struct FloatsSource {
+  WeightView weight;
+  __device__ int64_t groups() const { return weight.rows * weight.columns; }
+  template <class Body>
+  __device__ void visit(int64_t group, Body&& body) const {
+    const int64_t row = group / weight.columns;
+    body(group,
+         Stored<T>::number(weight.codes + row * weight.row_stride * static_cast<int64_t>(sizeof(T)),
+                           group - row * weight.columns));
+  }
+};
+
+template <class Source>
+__global__ void largest_kernel(Source source, uint32_t* largest) {
+  float most = 0;
+  for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < source.groups();
+       group += int64_t{gridDim.x} * kThreads)
+    source.visit(group, [&](int64_t, float value) { most = fmaxf(most, fabsf(value)); });
+  offer_largest(most, largest);
+}
+
+template <class Source>
+__global__ void halve_kernel(Source source, Halves out) {
+  const float scale = scale_for(*out.largest);
+  for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < source.groups();
+       group += int64_t{gridDim.x} * kThreads)
+    source.visit(group, [&](int64_t index, float value) { store(value, scale, out, index); });
+}
+
+template <class Source>
+void halve(const Source& source, int64_t groups, const Halves& out, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(min(kMostBlocks, (groups + kThreads - 1) / kThreads));
+  cudaMemsetAsync(out.largest, 0, sizeof *out.largest, stream);
+  largest_kernel<<<blocks, kThreads, 0, stream>>>(source, out.largest);
+  halve_kernel<<<blocks, kThreads, 0, stream>>>(source, out);
+}
+
+__global__ void inverse_scale_kernel(const uint32_t* a, const uint32_t* b, float* out) {
+  *out = 1 / scale_for(*a) * (1 / scale_for(*b));
+}
+
+__global__ void add_bias_kernel(float* x, const float* bias, int64_t columns) {
+  float* row = x + int64_t{blockIdx.x} * columns;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) row[i] += bias[i];
+}
+
+}  // namespace
+
+void run_halve(const float* x, int64_t count, const Halves& out, cudaStream_t stream) {
+  halve(RowsSource{x, count}, (count + 3) / 4, out, stream);
+}
+
+void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream) {
+  const int64_t numbers = weight.rows * weight.columns;
+  const auto codes = [&]<quant::Format K>() {
+    halve(CodesSource<K>{weight}, numbers / 4, out, stream);
+  };
+  if (visit_codes(weight.format, codes)) return;
+  visit_stored(weight.format,
+               [&]<class T>() { halve(FloatsSource<T>{weight}, numbers, out, stream); });
+}
+
+void run_inverse_scale(const uint32_t* largest_a, const uint32_t* largest_b, float* out,
+                       cudaStream_t stream) {
+  inverse_scale_kernel<<<1, 1, 0, stream>>>(largest_a, largest_b, out);
+}
+
+void run_add_bias(float* x, const float* bias, int64_t rows, int64_t columns, cudaStream_t stream) {
+  add_bias_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, bias, columns);
+}
+
+}  // namespace lockstep::exec::cuda
