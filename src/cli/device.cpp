@@ -6,11 +6,13 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
   std::string names;
   for (const exec::Device& device : exec::devices())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", device.name);
-  app.add_option("--device", flags.name,
-                 fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
+  app.add_option(
+      "--device", flags.name,
+      fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
   app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--kv", flags.kv, "Numbers in the KV cache: f16 (default) or f32; not of reference")
+  app.add_option("--kv", flags.kv,
+                 "Numbers in the KV cache: f16 (default) or f32; not of reference")
       ->check(CLI::IsMember({"f16", "f32"}));
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");

@@ -166,6 +166,8 @@ class Bench(WithModel):
 
         self.assertIn("known: ", message("--device", "abacus"))
         self.assertIn("not for the device reference", message("--device", "reference", "--kv", "f32"))
+        if not pathlib.Path("/dev/nvidia0").exists():
+            self.assertRegex(message("--device", "cuda"), "no GPU|no CUDA part")
         error = message("-p", "301")
         self.assertIn("pp301", error)
         self.assertIn("300", error)

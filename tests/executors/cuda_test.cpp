@@ -42,8 +42,12 @@ class Cuda : public ::testing::Test {
     const Outcome alone = run(program, ids, last);
     EXPECT_EQ(bits(run(program, ids, last_watched).logits), bits(alone.logits)) << name;
     const auto rows = static_cast<long>(alone.logits.size());
-    worst =
-        std::max(worst, nmse(alone.logits, {expected.logits.end() - rows, expected.logits.end()}));
+    // One row may all but vanish by chance, or be a single denormal number.
+    double usual = 0;
+    for (const double value : expected.logits)
+      usual += value * value / static_cast<double>(expected.logits.size());
+    worst = std::max(
+        worst, nmse(alone.logits, {expected.logits.end() - rows, expected.logits.end()}, usual));
     EXPECT_LE(worst, most) << name << ", seed " << seed_;
     fmt::print("{} {}, kv {}: NMSE {:.1e}\n", worst <= most ? "ok   " : "WRONG", name,
                kv == DType::kF16 ? "f16" : "f32", worst);

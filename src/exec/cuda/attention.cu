@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(kThreads)
       const float sum = warp_sum(ea + eb);
       scores[h][lane] = ea;
       scores[h][lane + kWarp] = eb;
+      __syncwarp();  // all have read what the first overwrites
       if (lane == 0) {
         const float factor = before == -INFINITY ? 0.0f : expf(before - now);
         shrink[h] = factor;

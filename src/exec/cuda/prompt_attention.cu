@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
+      __syncwarp();  // all have read what the first overwrites
       if (thread % 4 == 0) {
         const float factor = before == -INFINITY ? 0.0f : expf(before - now);
         shrink[c] = factor;
