@@ -142,6 +142,7 @@ class CudaExecutor : public Executor {
   // Buffers for as many tokens as the step has; they grow and stay.
   Result<void> make_room() {
     if (tokens_ <= room_) return {};
+    room_ = 0;  // until all of it is there again
     drop_graphs();
     activations_ = {};
     inputs_ = {};
