@@ -39,7 +39,10 @@ TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Man
   const int64_t prompt = std::max(reference.prompt_tokens, suspect.prompt_tokens);
   const bool same_length = reference.prompt_tokens == suspect.prompt_tokens ||
                            reference.prompt_tokens == 0 || suspect.prompt_tokens == 0;
-  out.same_prompt = same_length && same >= std::max<int64_t>(1, std::min(prompt, shorter));
+  // One may have been given as its prompt what the other generated: all that counts is that both
+  // went through the longer prompt's tokens.
+  out.same_prompt =
+      same_length ? same >= std::max<int64_t>(1, std::min(prompt, shorter)) : same >= prompt;
   out.agree = same == shorter;
   if (!out.agree || !out.same_prompt) out.first_difference = same;
   if (!out.same_prompt) out.offset = offset_of(a, b);

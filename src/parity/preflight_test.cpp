@@ -150,6 +150,20 @@ TEST_F(Preflight, DifferentPromptsStopAtTheFirstDifferingToken) {
   EXPECT_TRUE(c.checkpoints.empty());
 }
 
+TEST_F(Preflight, AnEngineMayBeGivenWhatTheOtherGenerated) {
+  Recording forced = original;
+  forced.manifest.prompt_tokens = static_cast<int64_t>(kTokens.size());
+  for (const Comparison& c : {judge(original, forced), judge(forced, original)}) {
+    EXPECT_TRUE(c.parity) << c.verdict;
+    EXPECT_TRUE(c.tokens.agree);
+    EXPECT_EQ(c.coverage, 1);
+  }
+  // But not where the other never went through all of it.
+  forced.manifest.tokens.push_back(forced.manifest.tokens.back());
+  forced.manifest.prompt_tokens += 1;
+  EXPECT_EQ(judge(original, forced).verdict, "different prompts");
+}
+
 TEST_F(Preflight, PositionsThatStartAtTheGenerationAreRefusedWithTheReason) {
   Recording other = original;
   other.manifest.tokens.erase(other.manifest.tokens.begin(),
