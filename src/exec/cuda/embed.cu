@@ -1,4 +1,4 @@
-// Rows of a weight as numbers: embeddings, and reading weights back.
+// Rows of a weight as numbers.
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
 #include "exec/cuda/unit.cuh"
@@ -65,12 +65,6 @@ __device__ float number(const WeightView& table, int64_t row, int64_t column) {
   return 0;
 }
 
-__global__ void decode_kernel(WeightView weight, float* out, int64_t first_row) {
-  const int64_t row = first_row + blockIdx.x;
-  for (int64_t i = threadIdx.x; i < weight.columns; i += blockDim.x)
-    out[int64_t{blockIdx.x} * weight.columns + i] = number(weight, row, i);
-}
-
 __global__ void embed_kernel(const __grid_constant__ EmbedCall call) {
   let_next_start();
   wait_for_inputs();
@@ -88,11 +82,6 @@ void run_embed(const EmbedCall& call, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(call.tokens - call.first_row),
                   static_cast<unsigned>((call.table.columns + kThreads - 1) / kThreads));
   launch(embed_kernel, grid, kThreads, 0, stream, call);
-}
-
-void run_decode(const WeightView& weight, float* out, int64_t first_row, int64_t rows,
-                cudaStream_t stream) {
-  decode_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(weight, out, first_row);
 }
 
 }  // namespace lockstep::exec::cuda

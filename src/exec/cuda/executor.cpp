@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <map>
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/many_rows.h"
 #include "exec/cuda/memory.h"
+#include "exec/cuda/stream.h"
 #include "exec/cuda/weights.h"
 #include "exec/plan.h"
 #include "exec/rope_table.h"
@@ -20,29 +20,6 @@ namespace {
 constexpr int64_t kSpan = 64;
 // Longest head that attention's kernels hold.
 constexpr int64_t kLongestHead = 512;
-
-class Stream {
- public:
-  static Result<Stream> create() {
-    Stream out;
-    LS_TRY_VOID(
-        check(cudaStreamCreateWithFlags(&out.stream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-    return out;
-  }
-  Stream() = default;
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
-  }
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  operator cudaStream_t() const { return stream_; }  // NOLINT: that is what it is
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 class CudaExecutor : public Executor {
  public:
@@ -98,13 +75,17 @@ class CudaExecutor : public Executor {
     LS_TRY_VOID(make_room());
     const bool watched = step.observer != nullptr;
     first_row_ = first_rows(program(), step);
-    Step lean = step;
-    lean.observer = nullptr;
-    lean_first_row_ = first_rows(program(), lean);
+    lean_first_row_ = first_row_;
+    if (watched) {
+      Step lean = step;
+      lean.observer = nullptr;
+      lean_first_row_ = first_rows(program(), lean);
+    }
     fill_inputs();
     // Generation that nobody watches is the same launches every time, but for what fill_inputs()
-    // wrote: they are captured once.
-    if (tokens_ == 1 && !watched && step.cancel == nullptr) {
+    // wrote: they are captured once. A token is over too soon to be cancelled midway.
+    if (cancelled()) return error("{}", kCancelledMessage);
+    if (tokens_ == 1 && !watched) {
       LS_TRY(const cudaGraphExec_t graph, graph_for(splits_now()));
       LS_TRY_VOID(check(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch"));
     } else {
@@ -235,27 +216,22 @@ class CudaExecutor : public Executor {
       return out;
     }
     RowTask out;
-    const op::ValueId first = op.inputs.empty() ? op.outputs[0] : op.inputs[0];
-    if (!op.inputs.empty()) {
-      out.a = row(first, 0);
-      out.a_width = program().value(first).width;
-    }
-    if (op.inputs.size() > 1) {
-      out.b = row(op.inputs[1], 0);
-      out.b_width = program().value(op.inputs[1]).width;
-    }
+    const auto take = [&](op::ValueId id, const float*& data, int64_t& width) {
+      data = row(id, 0);
+      width = program().value(id).width;
+    };
     if (task.kind == Stage::Task::Kind::kAppend) {
       const auto& attention = std::get<op::Attention>(op.what);
       out.kind = RowTask::Kind::kAppend;
-      out.a = row(op.inputs[1], 0);
-      out.a_width = program().value(op.inputs[1]).width;
-      out.b = row(op.inputs[2], 0);
-      out.b_width = program().value(op.inputs[2]).width;
+      take(op.inputs[1], out.a, out.a_width);
+      take(op.inputs[2], out.b, out.b_width);
       out.head_size = attention.head_size;
       out.value_size = attention.value_size;
       out.cache = caches_[task.op];
       return out;
     }
+    take(op.inputs[0], out.a, out.a_width);
+    if (op.inputs.size() > 1) take(op.inputs[1], out.b, out.b_width);
     out.out = row(op.outputs[0], 0);
     out.width = program().value(op.outputs[0]).width;
     out.first_row = first_row_of(op.outputs[0]);
@@ -320,7 +296,7 @@ class CudaExecutor : public Executor {
         "cudaMemcpyAsync of a step's inputs"));
     LS_TRY_VOID(make_room_for_results());
     for (const Stage& stage : plan_.stages) {
-      if (step_->cancel != nullptr && *step_->cancel) {
+      if (tokens_ > 1 && cancelled()) {
         cudaStreamSynchronize(stream_);
         return error("{}", kCancelledMessage);
       }
@@ -485,6 +461,7 @@ class CudaExecutor : public Executor {
     graphs_.clear();
   }
 
+  bool cancelled() const { return step_->cancel != nullptr && *step_->cancel; }
   bool wants(op::ValueId id) const {
     return step_->observer != nullptr && step_->observer->wants(id);
   }
@@ -599,38 +576,6 @@ std::string gigabytes(int64_t bytes) {
 }
 
 }  // namespace
-
-Result<void> available() {
-  int count = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess)
-    return error("no GPU can be used: {}", cudaGetErrorString(code));
-  if (count == 0) return error("no GPU was found");
-  int major = 0, minor = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
-  if (major * 10 + minor < 75)
-    return error("the GPU has compute capability {}.{}; 7.5 is the least", major, minor);
-  return {};
-}
-
-Result<Bandwidth> read_bandwidth(int) {
-  LS_TRY_VOID(available());
-  constexpr int64_t kBytes = int64_t{2} << 30;  // far more than the caches
-  LS_TRY(const DeviceMemory buffer, DeviceMemory::allocate(kBytes));
-  LS_TRY_VOID(check(cudaMemset(buffer.data(), 0, kBytes), "cudaMemset"));
-  LS_TRY(const DeviceMemory out, DeviceMemory::allocate(4));
-  LS_TRY(const Stream stream, Stream::create());
-  Bandwidth best{0, kBytes};
-  for (int pass = 0; pass < 8; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < 4; ++i) run_read(buffer.data(), kBytes, out.as<uint32_t>(), stream);
-    LS_TRY_VOID(check(cudaStreamSynchronize(stream), "reading memory"));
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best.bytes_per_second =
-        std::max(best.bytes_per_second, 4 * static_cast<double>(kBytes) / seconds.count());
-  }
-  return best;
-}
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY_VOID(available());

@@ -24,8 +24,5 @@ void run_add_bias(float* x, const float* bias, int64_t rows, int64_t columns, cu
 void run_attention(const AttentionCall& call, cudaStream_t stream);
 // The same for many tokens and positions in one span; false where heads are too long for it.
 bool run_prompt_attention(const AttentionCall& call, cudaStream_t stream);
-// All rows of a weight as floats: [rows, columns].
-void run_decode(const WeightView& weight, float* out, int64_t first_row, int64_t rows,
-                cudaStream_t stream);
 
 }  // namespace lockstep::exec::cuda
