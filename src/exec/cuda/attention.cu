@@ -257,9 +257,6 @@ void launch_all(const AttentionCall& call, cudaStream_t stream) {
     launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
            kThreads, shared, stream, call);
   if (call.splits > 1) launch(combine_kernel, dim3(heads, rows), kThreads, 0, stream, call);
-  if (call.scores != nullptr)
-    launch(watch_kernel<T>, dim3(heads, static_cast<unsigned>(call.tokens)), kThreads, 0, stream,
-           call);
 }
 
 }  // namespace
@@ -269,6 +266,12 @@ void run_attention(const AttentionCall& call, cudaStream_t stream) {
     launch_all<__half>(call, stream);
   else
     launch_all<float>(call, stream);
+}
+
+void run_scores(const AttentionCall& call, cudaStream_t stream) {
+  launch(call.cache.half ? watch_kernel<__half> : watch_kernel<float>,
+         dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.tokens)), kThreads, 0,
+         stream, call);
 }
 
 }  // namespace lockstep::exec::cuda

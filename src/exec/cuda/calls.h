@@ -18,6 +18,7 @@ struct WeightView {
   const uint8_t* extra = nullptr;   // bits of the codes that `codes` has no room for
   const uint8_t* scales = nullptr;  // of each unit
   const uint8_t* blocks = nullptr;  // of each block of 256
+  int64_t row_bytes[4] = {};        // in these four planes
 };
 
 // A row as integers of 16 bits a unit of 32: scale * (256 * high + low), both signed bytes.
@@ -32,6 +33,9 @@ struct Codes {
 struct StepState {
   int64_t first_position = 0;
 };
+
+// Positions that a block of attention takes in generation.
+inline constexpr int64_t kAttentionSpan = 64;
 
 struct Cache {
   void* keys = nullptr;    // [kv_heads][positions][head_size]

@@ -1,23 +1,16 @@
 #include "exec/cuda/executor.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <map>
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/many_rows.h"
-#include "exec/cuda/memory.h"
 #include "exec/cuda/stream.h"
-#include "exec/cuda/weights.h"
-#include "exec/plan.h"
-#include "exec/rope_table.h"
+#include "exec/cuda/token_pass.h"
 
 namespace lockstep::exec::cuda {
 namespace {
 
-// Positions that a block of attention takes in generation.
-constexpr int64_t kSpan = 64;
 // Longest head that attention's kernels hold.
 constexpr int64_t kLongestHead = 512;
 
@@ -30,25 +23,29 @@ class CudaExecutor : public Executor {
         weights_(std::move(weights)),
         cache_memory_(std::move(cache_memory)),
         half_cache_(half),
-        plan_(make_plan(program)) {
+        plan_(make_plan(program)),
+        parts_{program, weights_, {}, {}, {}} {
     Layout layout;
-    caches_.resize(program.ops.size());
-    rope_of_.resize(program.ops.size());
+    parts_.caches.resize(program.ops.size());
+    parts_.rope_of.resize(program.ops.size());
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const op::Op& op = program.ops[i];
       if (const auto* attention = std::get_if<op::Attention>(&op.what))
-        caches_[i] = place_cache(*attention, layout);
+        parts_.caches[i] = place_cache(*attention, layout);
       if (const auto* rope = std::get_if<op::Rope>(&op.what))
-        rope_of_[i] = table_for(ropes_, *rope);
+        parts_.rope_of[i] = table_for(parts_.ropes, *rope);
       if (const auto* linear = std::get_if<op::Linear>(&op.what)) {
         (linear->weight.format->block_values > 1 ? takes_codes_ : takes_floats_) = true;
         longest_row_ = std::max(longest_row_, linear->weight.columns);
       }
     }
   }
-  ~CudaExecutor() override {
-    cudaStreamSynchronize(stream_);
-    drop_graphs();
+  ~CudaExecutor() override { cudaStreamSynchronize(stream_); }
+
+  // After the constructor, whose results it needs.
+  Result<void> prepare_generation() {
+    LS_TRY(token_pass_, TokenPass::create(parts_, plan_));
+    return {};
   }
 
   static int64_t cache_bytes(const op::Program& program, bool half) {
@@ -72,6 +69,10 @@ class CudaExecutor : public Executor {
   Result<View> evaluate(const Step& step) override {
     step_ = &step;
     tokens_ = static_cast<int64_t>(step.tokens.size());
+    if (cancelled()) return error("{}", kCancelledMessage);
+    for (RopeTable& table : parts_.ropes) table.fill(positions(), tokens_);
+    // A token is over too soon to be cancelled midway.
+    if (tokens_ == 1 && token_pass_ != nullptr) return evaluate_token();
     LS_TRY_VOID(make_room());
     const bool watched = step.observer != nullptr;
     first_row_ = first_rows(program(), step);
@@ -82,15 +83,14 @@ class CudaExecutor : public Executor {
       lean_first_row_ = first_rows(program(), lean);
     }
     fill_inputs();
+    LS_TRY_VOID(make_room_for_results());
     // Generation that nobody watches is the same launches every time, but for what fill_inputs()
-    // wrote: they are captured once. A token is over too soon to be cancelled midway.
-    if (cancelled()) return error("{}", kCancelledMessage);
-    if (tokens_ == 1 && !watched) {
-      LS_TRY(const cudaGraphExec_t graph, graph_for(splits_now()));
-      LS_TRY_VOID(check(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch"));
-    } else {
-      LS_TRY_VOID(launch_all(splits_now()));
-    }
+    // wrote: they are captured once.
+    const int64_t splits = splits_for(positions() + tokens_);
+    if (tokens_ == 1 && !watched)
+      LS_TRY_VOID(graphs_.launch(splits, stream_, [&] { return launch_all(splits); }));
+    else
+      LS_TRY_VOID(launch_all(splits));
     LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
     if (watched) show_all();
     const int64_t rows = step.all_logits ? tokens_ : 1;
@@ -110,28 +110,41 @@ class CudaExecutor : public Executor {
     return out;
   }
 
-  // Spans in use, rounded up to a power of two so that few graphs serve all positions.
-  int64_t splits_now() const {
-    const auto spans = static_cast<uint64_t>((positions() + tokens_ + kSpan - 1) / kSpan);
-    return static_cast<int64_t>(std::bit_ceil(spans));
-  }
-  int64_t most_splits() const {
-    const auto spans = static_cast<uint64_t>((program().context_length + kSpan - 1) / kSpan);
-    return static_cast<int64_t>(std::bit_ceil(spans));
+  // What is watched is still there when the token is done.
+  Result<View> evaluate_token() {
+    LS_TRY_VOID(token_pass_->run(step_->tokens[0], positions(), stream_));
+    if (step_->observer != nullptr) {
+      LS_TRY_VOID(find_watched());
+      for (size_t index = 0; index < program().ops.size(); ++index) {
+        const op::Op& op = program().ops[index];
+        if (std::holds_alternative<op::Attention>(op.what) &&
+            (wants(op.outputs[1]) || wants(op.outputs[2]))) {
+          AttentionCall call = describe_attention(parts_, index, token_pass_->buffers());
+          call.tokens = 1;
+          place_scores(call);
+          run_scores(call, stream_);
+        }
+        LS_TRY_VOID(copy_watched(index, token_pass_->buffers()));
+      }
+    }
+    LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running a token"));
+    if (step_->observer != nullptr) show_all();
+    return View{DType::kF32, token_pass_->logits(), {1, program().vocabulary}};
   }
 
   // Buffers for as many tokens as the step has; they grow and stay.
   Result<void> make_room() {
     if (tokens_ <= room_) return {};
     room_ = 0;  // until all of it is there again
-    drop_graphs();
+    graphs_.clear();
     activations_ = {};
     inputs_ = {};
+    buffers_ = {};
     const op::Program& p = program();
     Layout layout;
-    slot_places_.clear();
+    std::vector<int64_t> slots, ropes;
     for (const int64_t width : plan_.slot_widths)
-      slot_places_.push_back(layout.place(tokens_ * width * 4));
+      slots.push_back(layout.place(tokens_ * width * 4));
     constexpr int64_t kPadding = 64;  // of a row for the products
     x_place_ = layout.place((longest_row_ + kPadding) * 4);
     high_place_ = layout.place(longest_row_);
@@ -141,15 +154,14 @@ class CudaExecutor : public Executor {
     int64_t part_floats = 0;
     for (const op::Op& op : p.ops)
       if (const auto* attention = std::get_if<op::Attention>(&op.what))
-        part_floats =
-            std::max(part_floats, attention->heads * most_splits() * (attention->value_size + 2));
+        part_floats = std::max(part_floats, attention->heads * splits_for(p.context_length) *
+                                                (attention->value_size + 2));
     parts_place_ = layout.place(part_floats * 4);
     Layout inputs;
     state_place_ = inputs.place(sizeof(StepState));
     tokens_place_ = inputs.place(tokens_ * 4);
-    rope_places_.clear();
-    for (const RopeTable& table : ropes_)
-      rope_places_.push_back(
+    for (const RopeTable& table : parts_.ropes)
+      ropes.push_back(
           inputs.place(tokens_ * static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
     inputs_place_ = layout.place(inputs.bytes());
     size_t free = 0, total = 0;
@@ -162,28 +174,29 @@ class CudaExecutor : public Executor {
           std::max<int64_t>(1, tokens_ * static_cast<int64_t>(free) / 2 / layout.bytes()));
     LS_TRY(activations_, DeviceMemory::allocate(layout.bytes()));
     LS_TRY(inputs_, PinnedMemory::allocate(inputs.bytes()));
+    for (const int slot : plan_.slot_of)
+      buffers_.values.push_back(
+          slot < 0 ? nullptr : activations_.as<float>(slots[static_cast<size_t>(slot)]));
+    buffers_.state = activations_.as<StepState>(inputs_place_ + state_place_);
+    buffers_.token_ids = activations_.as<int32_t>(inputs_place_ + tokens_place_);
+    for (const int64_t place : ropes)
+      buffers_.ropes.push_back(activations_.as<float>(inputs_place_ + place));
+    rope_places_ = std::move(ropes);
     room_ = tokens_;
     return {};
-  }
-
-  template <class T>
-  T* input(int64_t place) const {  // as the device sees it
-    return activations_.as<T>(inputs_place_ + place);
   }
 
   void fill_inputs() {
     inputs_.as<StepState>(state_place_)->first_position = positions();
     std::memcpy(inputs_.data() + tokens_place_, step_->tokens.data(), step_->tokens.size_bytes());
-    for (size_t i = 0; i < ropes_.size(); ++i) {
-      ropes_[i].fill(positions(), tokens_);
+    for (size_t i = 0; i < parts_.ropes.size(); ++i) {
       auto* out = inputs_.as<float>(rope_places_[i]);
-      std::ranges::copy(ropes_[i].sines, std::ranges::copy(ropes_[i].cosines, out).out);
+      std::ranges::copy(parts_.ropes[i].sines, std::ranges::copy(parts_.ropes[i].cosines, out).out);
     }
   }
 
   float* row(op::ValueId id, int64_t index) const {
-    const auto slot = static_cast<size_t>(plan_.slot_of[static_cast<size_t>(id)]);
-    return activations_.as<float>(slot_places_[slot]) + index * program().value(id).width;
+    return buffers_.values[static_cast<size_t>(id)] + index * program().value(id).width;
   }
   int64_t first_row_of(op::ValueId id) const { return first_row_[static_cast<size_t>(id)]; }
   // Whether nothing but the last row is needed where nobody watches. That row is then computed on
@@ -210,82 +223,13 @@ class CudaExecutor : public Executor {
 
   RowTask row_task(const Stage::Task& task) const {
     const op::Op& op = program().ops[task.op];
-    if (task.kind == Stage::Task::Kind::kPrepare) {
-      RowTask out = prepare_task(op.inputs[0], 0);
-      if (tokens_ > 1) out.first_row = tokens_;  // products of many rows take them as they are
-      return out;
-    }
-    RowTask out;
-    const auto take = [&](op::ValueId id, const float*& data, int64_t& width) {
-      data = row(id, 0);
-      width = program().value(id).width;
-    };
-    if (task.kind == Stage::Task::Kind::kAppend) {
-      const auto& attention = std::get<op::Attention>(op.what);
-      out.kind = RowTask::Kind::kAppend;
-      take(op.inputs[1], out.a, out.a_width);
-      take(op.inputs[2], out.b, out.b_width);
-      out.head_size = attention.head_size;
-      out.value_size = attention.value_size;
-      out.cache = caches_[task.op];
-      return out;
-    }
-    take(op.inputs[0], out.a, out.a_width);
-    if (op.inputs.size() > 1) take(op.inputs[1], out.b, out.b_width);
-    out.out = row(op.outputs[0], 0);
-    out.width = program().value(op.outputs[0]).width;
-    out.first_row = first_row_of(op.outputs[0]);
-    std::visit([&](const auto& what) { describe(what, task.op, out); }, op.what);
+    if (task.kind != Stage::Task::Kind::kPrepare)
+      return describe_task(
+          parts_, task, buffers_, tokens_,
+          task.kind == Stage::Task::Kind::kAppend ? 0 : first_row_of(op.outputs[0]));
+    RowTask out = prepare_task(op.inputs[0], 0);
+    if (tokens_ > 1) out.first_row = tokens_;  // products of many rows take them as they are
     return out;
-  }
-
-  void describe(const op::Embed&, size_t, RowTask&) const {
-    LS_CHECK(false, "an embedding has a kernel of its own");
-  }
-  void describe(const op::Norm& norm, size_t, RowTask& out) const {
-    out.kind =
-        norm.kind == op::Norm::Kind::kRms ? RowTask::Kind::kRmsNorm : RowTask::Kind::kLayerNorm;
-    out.group = norm.group;
-    out.factor = static_cast<float>(norm.epsilon);
-    out.weight = weights_.vector(norm.weight);
-    if (norm.bias) out.bias = weights_.vector(*norm.bias);
-  }
-  void describe(const op::Slice& slice, size_t, RowTask& out) const {
-    out.kind = RowTask::Kind::kSlice;
-    out.group = slice.first;
-  }
-  void describe(const op::Rope& rope, size_t op, RowTask& out) const {
-    const size_t table = rope_of_[op];
-    out.kind = RowTask::Kind::kRope;
-    out.pairs = rope.dims / 2;
-    out.head_size = rope.head_size;
-    out.adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
-    out.cosines = input<float>(rope_places_[table]);
-    out.sines = out.cosines + tokens_ * out.pairs;
-  }
-  void describe(const op::Activate& activate, size_t, RowTask& out) const {
-    switch (activate.kind) {
-      case op::Activate::Kind::kSilu:
-        out.kind = RowTask::Kind::kSilu;
-        break;
-      case op::Activate::Kind::kGeluTanh:
-        out.kind = RowTask::Kind::kGeluTanh;
-        break;
-      case op::Activate::Kind::kGeluErf:
-        out.kind = RowTask::Kind::kGeluErf;
-        break;
-    }
-  }
-  void describe(const op::Add&, size_t, RowTask& out) const { out.kind = RowTask::Kind::kAdd; }
-  void describe(const op::Scale& scale, size_t, RowTask& out) const {
-    out.kind = RowTask::Kind::kScale;
-    out.factor = static_cast<float>(scale.factor);
-  }
-  void describe(const op::Linear&, size_t, RowTask&) const {
-    LS_CHECK(false, "a product is no row op");
-  }
-  void describe(const op::Attention&, size_t, RowTask&) const {
-    LS_CHECK(false, "attention is no row op");
   }
 
   // Everything that a step does on the device, its inputs' way there and its results' way back.
@@ -294,7 +238,6 @@ class CudaExecutor : public Executor {
         cudaMemcpyAsync(activations_.data() + inputs_place_, inputs_.data(),
                         static_cast<size_t>(inputs_.size_bytes()), cudaMemcpyHostToDevice, stream_),
         "cudaMemcpyAsync of a step's inputs"));
-    LS_TRY_VOID(make_room_for_results());
     for (const Stage& stage : plan_.stages) {
       if (tokens_ > 1 && cancelled()) {
         cudaStreamSynchronize(stream_);
@@ -316,7 +259,7 @@ class CudaExecutor : public Executor {
         return fmt::format("the kernel of {}", program().value(op.outputs[0]).name);
       }()));
       if (step_->observer != nullptr)
-        for (const size_t op : stage.ops) LS_TRY_VOID(copy_watched(op));
+        for (const size_t op : stage.ops) LS_TRY_VOID(copy_watched(op, buffers_));
     }
     const int64_t first = step_->all_logits ? 0 : tokens_ - 1;
     return check(cudaMemcpyAsync(logits_.data(), row(program().logits(), first),
@@ -328,7 +271,7 @@ class CudaExecutor : public Executor {
   void launch_rows(const Stage& stage) {
     RowsCall call;
     call.tokens = tokens_;
-    call.state = input<StepState>(state_place_);
+    call.state = buffers_.state;
     const auto flush = [&] {
       if (call.count > 0) run_rows(call, stream_);
       call.count = 0;
@@ -337,25 +280,14 @@ class CudaExecutor : public Executor {
       const op::Op& op = program().ops[task.op];
       if (task.kind == Stage::Task::Kind::kOp && std::holds_alternative<op::Embed>(op.what)) {
         flush();
-        launch_embed(op);
+        run_embed(describe_embed(parts_, op, buffers_, tokens_, first_row_of(op.outputs[0])),
+                  stream_);
         continue;
       }
       if (call.count == kMostTasks) flush();
       call.tasks[call.count++] = row_task(task);
     }
     flush();
-  }
-
-  void launch_embed(const op::Op& op) {
-    const auto& embed = std::get<op::Embed>(op.what);
-    EmbedCall call;
-    call.table = weights_.matrix(embed.table);
-    if (embed.index == op::Embed::Index::kToken) call.token_ids = input<int32_t>(tokens_place_);
-    call.state = input<StepState>(state_place_);
-    call.out = row(op.outputs[0], 0);
-    call.tokens = tokens_;
-    call.first_row = first_row_of(op.outputs[0]);
-    run_embed(call, stream_);
   }
 
   Result<void> launch_products(const Stage& stage) {
@@ -377,7 +309,7 @@ class CudaExecutor : public Executor {
       prepare.tasks[0] = prepare_task(input, last);
       prepare.count = 1;
       prepare.tokens = 1;
-      prepare.state = this->input<StepState>(state_place_);
+      prepare.state = buffers_.state;
       run_rows(prepare, stream_);
     }
     MatvecCall call;
@@ -402,63 +334,29 @@ class CudaExecutor : public Executor {
 
   void launch_attention(size_t index, int64_t splits) {
     const op::Op& op = program().ops[index];
-    const auto& attention = std::get<op::Attention>(op.what);
-    AttentionCall call;
-    call.q = row(op.inputs[0], 0);
-    call.out = row(op.outputs[0], 0);
-    call.cache = caches_[index];
-    call.heads = attention.heads;
-    call.kv_heads = attention.kv_heads;
-    call.head_size = attention.head_size;
-    call.value_size = attention.value_size;
-    call.scale = static_cast<float>(attention.scale);
-    call.soft_cap = static_cast<float>(attention.soft_cap);
-    call.window = attention.window;
+    AttentionCall call = describe_attention(parts_, index, buffers_);
     call.tokens = tokens_;
-    call.state = input<StepState>(state_place_);
-    call.span = kSpan;
     call.parts = activations_.as<float>(parts_place_);
-    if (wants(op.outputs[1]) || wants(op.outputs[2])) {
-      call.positions = positions() + tokens_;
-      call.scores = scores_.as<float>();
-      call.probs = call.scores + attention.heads * tokens_ * call.positions;
-    }
     const bool alone = last_alone(op.outputs[0]);
     call.first_row = first_row_of(op.outputs[0]);
     call.rows = tokens_ - (alone ? 1 : 0) - call.first_row;
     if (call.rows > 0) run_attention(call, stream_);
-    if (!alone) return;
-    call.first_row = tokens_ - 1;
-    call.rows = 1;
-    call.splits = splits;
-    if (call.tokens > 1) call.scores = nullptr;  // shown already, with the other rows
-    run_attention(call, stream_);
+    if (alone) {
+      AttentionCall last = call;
+      last.first_row = tokens_ - 1;
+      last.rows = 1;
+      last.splits = splits;
+      run_attention(last, stream_);
+    }
+    if (!wants(op.outputs[1]) && !wants(op.outputs[2])) return;
+    place_scores(call);
+    run_scores(call, stream_);
   }
 
-  // Graphs, by the number of spans that attention is cut into.
-  Result<cudaGraphExec_t> graph_for(int64_t splits) {
-    if (const auto found = graphs_.find(splits); found != graphs_.end()) return found->second;
-    LS_TRY_VOID(make_room_for_results());
-    LS_TRY_VOID(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-                      "cudaStreamBeginCapture"));
-    const Result<void> launched = launch_all(splits);
-    cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-    if (!launched.ok()) {
-      if (graph != nullptr) cudaGraphDestroy(graph);
-      return launched.error();
-    }
-    LS_TRY_VOID(check(ended, "cudaStreamEndCapture"));
-    cudaGraphExec_t executable = nullptr;
-    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-    LS_TRY_VOID(check(made, "cudaGraphInstantiate"));
-    graphs_[splits] = executable;
-    return executable;
-  }
-  void drop_graphs() {
-    for (const auto& [splits, graph] : graphs_) cudaGraphExecDestroy(graph);
-    graphs_.clear();
+  void place_scores(AttentionCall& call) const {
+    call.positions = positions() + tokens_;
+    call.scores = scores_.as<float>();
+    call.probs = call.scores + call.heads * tokens_ * call.positions;
   }
 
   bool cancelled() const { return step_->cancel != nullptr && *step_->cancel; }
@@ -473,14 +371,18 @@ class CudaExecutor : public Executor {
     std::vector<int64_t> shape;
   };
 
-  // Room for the logits and for everything that will be shown.
   Result<void> make_room_for_results() {
     const int64_t rows = step_->all_logits ? tokens_ : 1;
     if (const int64_t bytes = rows * program().vocabulary * 4; logits_.size_bytes() < bytes) {
-      drop_graphs();
+      graphs_.clear();
       logits_ = {};
       LS_TRY(logits_, PinnedMemory::allocate(bytes));
     }
+    return find_watched();
+  }
+
+  // What will be shown, and room for it.
+  Result<void> find_watched() {
     watched_.clear();
     if (step_->observer == nullptr) return {};
     Layout layout;
@@ -513,7 +415,7 @@ class CudaExecutor : public Executor {
     return {};
   }
 
-  Result<void> copy_watched(size_t index) {
+  Result<void> copy_watched(size_t index, const Buffers& buffers) {
     const op::Op& op = program().ops[index];
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       const op::ValueId id = op.outputs[i];
@@ -523,12 +425,13 @@ class CudaExecutor : public Executor {
       for (const int64_t extent : watched->shape) numbers *= extent;
       const float* from = nullptr;
       if (i == 0)
-        from = row(id, tokens_ - watched->shape[0]);
+        from = buffers.values[static_cast<size_t>(id)] +
+               (tokens_ - watched->shape[0]) * program().value(id).width;
       else
         from = scores_.as<float>() + static_cast<int64_t>(i - 1) * numbers;
       LS_TRY_VOID(
           check(cudaMemcpyAsync(results_.data() + watched->place, from,
-                                static_cast<size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream_),
+                                static_cast<size_t>(numbers) * 4, cudaMemcpyDefault, stream_),
                 "cudaMemcpyAsync of " + program().value(id).name));
     }
     return {};
@@ -546,23 +449,23 @@ class CudaExecutor : public Executor {
   DeviceMemory cache_memory_;
   bool half_cache_;
   Plan plan_;
-  std::vector<Cache> caches_;  // by op
-  std::vector<size_t> rope_of_;
-  std::vector<RopeTable> ropes_;
+  Parts parts_;
+  std::unique_ptr<TokenPass> token_pass_;  // null: generation takes the way of prompts
   bool takes_codes_ = false, takes_floats_ = false;
   int64_t longest_row_ = 0;
 
   int64_t room_ = 0;  // tokens that the buffers hold
   DeviceMemory activations_;
+  Buffers buffers_;
   PinnedMemory inputs_;   // of a step, as they will lie on the device
   PinnedMemory logits_;   // [rows, vocabulary]
   PinnedMemory results_;  // what is watched
   DeviceMemory scores_;   // of one attention, then its probabilities
-  std::vector<int64_t> slot_places_, rope_places_;
+  std::vector<int64_t> rope_places_;
   int64_t x_place_ = 0, high_place_ = 0, low_place_ = 0, scales_place_ = 0, sums_place_ = 0;
   int64_t parts_place_ = 0, inputs_place_ = 0;
   int64_t state_place_ = 0, tokens_place_ = 0;  // within the inputs
-  std::map<int64_t, cudaGraphExec_t> graphs_;
+  Graphs graphs_;
 
   // Of the current step.
   const Step* step_ = nullptr;
@@ -607,8 +510,10 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   LS_TRY_VOID(weights.load());
   LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
   LS_TRY(Stream stream, Stream::create());
-  return std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache), half,
-                                        std::move(stream));
+  auto executor = std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache),
+                                                 half, std::move(stream));
+  LS_TRY_VOID(executor->prepare_generation());
+  return executor;
 }
 
 }  // namespace lockstep::exec::cuda

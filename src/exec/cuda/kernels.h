@@ -22,6 +22,8 @@ void run_inverse_scale(const uint32_t* largest_a, const uint32_t* largest_b, flo
                        cudaStream_t stream);
 void run_add_bias(float* x, const float* bias, int64_t rows, int64_t columns, cudaStream_t stream);
 void run_attention(const AttentionCall& call, cudaStream_t stream);
+// Scores and probabilities, for who watches.
+void run_scores(const AttentionCall& call, cudaStream_t stream);
 // The same for many tokens and positions in one span; false where heads are too long for it.
 bool run_prompt_attention(const AttentionCall& call, cudaStream_t stream);
 

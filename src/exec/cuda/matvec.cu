@@ -107,33 +107,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   store<R, S>(product, row, sums);
 }
 
-// 16 bytes of a row.
-template <class T>
-struct Vector {
-  static constexpr int kNumbers = 16 / sizeof(T);
-  uint4 words;
-
-  __device__ void load(const uint8_t* row, int64_t index) {
-    words = __ldcs(reinterpret_cast<const uint4*>(row) + index);
-  }
-  __device__ float dot(const float* x, float sum) const {
-    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        sum = fmaf(__uint_as_float(w[i]), x[i], sum);
-      } else if constexpr (T::kFormat == quant::Format::kF16) {
-        sum = fmaf(half_number(static_cast<uint16_t>(w[i])), x[2 * i], sum);
-        sum = fmaf(half_number(static_cast<uint16_t>(w[i] >> 16)), x[2 * i + 1], sum);
-      } else {
-        sum = fmaf(__uint_as_float(w[i] << 16), x[2 * i], sum);
-        sum = fmaf(__uint_as_float(w[i] & 0xffff0000u), x[2 * i + 1], sum);
-      }
-    }
-    return sum;
-  }
-};
-
 template <class T, int R, int S>
 __global__ void __launch_bounds__(kWarps* kWarp)
     floats_kernel(const __grid_constant__ MatvecCall call) {

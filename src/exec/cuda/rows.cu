@@ -6,6 +6,7 @@
 
 #include <cuda_fp16.h>
 
+#include "exec/cuda/activation.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
@@ -91,15 +92,6 @@ __device__ void rotate(const RowTask& task, int64_t t, const float* x, float* ou
     const float c = cosines[pair], s = sines[pair];
     out[i] = second ? x[mate] * s + x[i] * c : x[i] * c - x[mate] * s;
   });
-}
-
-__device__ float activate(RowTask::Kind kind, float x) {
-  if (kind == RowTask::Kind::kSilu) return x / (1.0f + expf(-x));
-  const double v = x;
-  if (kind == RowTask::Kind::kGeluErf)
-    return static_cast<float>(0.5 * v * (1 + erf(v * 0.70710678118654752440)));
-  return static_cast<float>(0.5 * v *
-                            (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v))));
 }
 
 // 16 bits a number, scaled by the largest of each unit. A warp takes a unit.

@@ -42,42 +42,58 @@ struct Unit {
   uint32_t scales;
   uint32_t block;
 
-  __device__ void load(const WeightView& w, int64_t row, int64_t unit) {
-    const int64_t units = w.columns / kUnit;
-    const int64_t index = row * units + unit;
+  // Unit number `index` of planes in the device's memory, read once, or in shared memory; its block
+  // is number `place`.
+  template <bool kShared, class Index>
+  __device__ void load(const WeightView& w, Index index, Index place) {
+    const auto read = [](const auto* from) {
+      if constexpr (kShared)
+        return *from;
+      else
+        return __ldcs(from);
+    };
+    const auto read_again = [](const auto* from) {
+      if constexpr (kShared)
+        return *from;
+      else
+        return __ldg(from);
+    };
     if constexpr (kBytes.codes >= 16) {
 #pragma unroll
       for (int i = 0; i < kBytes.codes / 16; ++i) {
         const uint4 four =
-            __ldcs(reinterpret_cast<const uint4*>(w.codes) + index * (kBytes.codes / 16) + i);
+            read(reinterpret_cast<const uint4*>(w.codes) + index * (kBytes.codes / 16) + i);
         codes[4 * i] = four.x;
         codes[4 * i + 1] = four.y;
         codes[4 * i + 2] = four.z;
         codes[4 * i + 3] = four.w;
       }
     } else {
-      const uint2 two = __ldcs(reinterpret_cast<const uint2*>(w.codes) + index);
+      const uint2 two = read(reinterpret_cast<const uint2*>(w.codes) + index);
       codes[0] = two.x;
       codes[1] = two.y;
     }
     if constexpr (kBytes.extra == 8) {
-      const uint2 two = __ldcs(reinterpret_cast<const uint2*>(w.extra) + index);
+      const uint2 two = read(reinterpret_cast<const uint2*>(w.extra) + index);
       extra[0] = two.x;
       extra[1] = two.y;
     } else if constexpr (kBytes.extra == 4) {
-      extra[0] = __ldcs(reinterpret_cast<const uint32_t*>(w.extra) + index);
+      extra[0] = read(reinterpret_cast<const uint32_t*>(w.extra) + index);
     }
     if constexpr (kBytes.scales == 4)
-      scales = __ldg(reinterpret_cast<const uint32_t*>(w.scales) + index);
+      scales = read_again(reinterpret_cast<const uint32_t*>(w.scales) + index);
     else if constexpr (kBytes.scales == 2)
-      scales = __ldg(reinterpret_cast<const uint16_t*>(w.scales) + index);
+      scales = read_again(reinterpret_cast<const uint16_t*>(w.scales) + index);
     else
-      scales = __ldg(w.scales + index);
-    const int64_t place = row * (units / kUnitsOfBlock) + unit / kUnitsOfBlock;
+      scales = read_again(w.scales + index);
     if constexpr (kBytes.block == 4)
-      block = __ldg(reinterpret_cast<const uint32_t*>(w.blocks) + place);
+      block = read_again(reinterpret_cast<const uint32_t*>(w.blocks) + place);
     else if constexpr (kBytes.block == 2)
-      block = __ldg(reinterpret_cast<const uint16_t*>(w.blocks) + place);
+      block = read_again(reinterpret_cast<const uint16_t*>(w.blocks) + place);
+  }
+  __device__ void load(const WeightView& w, int64_t row, int64_t unit) {
+    const int64_t units = w.columns / kUnit;
+    load<false>(w, row * units + unit, row * (units / kUnitsOfBlock) + unit / kUnitsOfBlock);
   }
 
   // The codes of the columns 4i .. 4i+3 as bytes, signed where they can be negative.
@@ -173,8 +189,9 @@ struct Unit {
 
 // Calls visitor.template operator()<format>() for a format of codes; false: it is none. (Kernels
 // take the format rather than its CodeFormat, which nvcc cannot name where it launches them.)
+#pragma nv_exec_check_disable
 template <class Visitor>
-bool visit_codes(quant::Format format, Visitor&& visitor) {
+__host__ __device__ bool visit_codes(quant::Format format, Visitor&& visitor) {
   using quant::Format;
   switch (format) {
     case Format::kQ4_0:
@@ -243,8 +260,36 @@ struct Stored<quant::BlockBF16> {
   }
 };
 
+// 16 bytes of a row of floating point.
+template <class T>
+struct Vector {
+  static constexpr int kNumbers = 16 / sizeof(T);
+  uint4 words;
+
+  __device__ void load(const uint8_t* row, int64_t index) {
+    words = __ldcs(reinterpret_cast<const uint4*>(row) + index);
+  }
+  __device__ float dot(const float* x, float sum) const {
+    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        sum = fmaf(__uint_as_float(w[i]), x[i], sum);
+      } else if constexpr (T::kFormat == quant::Format::kF16) {
+        sum = fmaf(half_number(static_cast<uint16_t>(w[i])), x[2 * i], sum);
+        sum = fmaf(half_number(static_cast<uint16_t>(w[i] >> 16)), x[2 * i + 1], sum);
+      } else {
+        sum = fmaf(__uint_as_float(w[i] << 16), x[2 * i], sum);
+        sum = fmaf(__uint_as_float(w[i] & 0xffff0000u), x[2 * i + 1], sum);
+      }
+    }
+    return sum;
+  }
+};
+
+#pragma nv_exec_check_disable
 template <class Visitor>
-void visit_stored(quant::Format format, Visitor&& visitor) {
+__host__ __device__ void visit_stored(quant::Format format, Visitor&& visitor) {
   if (format == quant::Format::kF32)
     visitor.template operator()<quant::BlockF32>();
   else if (format == quant::Format::kF16)

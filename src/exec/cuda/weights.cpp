@@ -176,18 +176,18 @@ void Weights::add_matrix(const op::Weight& weight) {
     const int64_t bytes = number_bytes(matrix.view.format);
     const int64_t numbers = 16 / bytes;
     matrix.view.row_stride = (weight.columns + numbers - 1) / numbers * numbers;
-    matrix.row_bytes[0] = matrix.view.row_stride * bytes;
+    matrix.view.row_bytes[0] = matrix.view.row_stride * bytes;
   } else {
     const UnitBytes bytes = unit_bytes(code_format(matrix.view.format));
     const int64_t units = weight.columns / kUnit;
-    matrix.row_bytes[0] = units * bytes.codes;
-    matrix.row_bytes[1] = units * bytes.extra;
-    matrix.row_bytes[2] = units * bytes.scales;
-    matrix.row_bytes[3] = units / kUnitsOfBlock * bytes.block;
+    matrix.view.row_bytes[0] = units * bytes.codes;
+    matrix.view.row_bytes[1] = units * bytes.extra;
+    matrix.view.row_bytes[2] = units * bytes.scales;
+    matrix.view.row_bytes[3] = units / kUnitsOfBlock * bytes.block;
   }
   for (int i = 0; i < 4; ++i)
-    if (matrix.row_bytes[i] > 0)
-      matrix.planes[i] = layout_.place(weight.rows * matrix.row_bytes[i]);
+    if (matrix.view.row_bytes[i] > 0)
+      matrix.planes[i] = layout_.place(weight.rows * matrix.view.row_bytes[i]);
 }
 
 void Weights::add_vector(const op::Weight& weight) {
@@ -211,7 +211,7 @@ Result<void> Weights::load() {
   for (auto& [place, matrix] : matrices_) {
     LS_TRY_VOID(send_matrix(matrix, staging));
     const auto plane = [&](int i) -> const uint8_t* {
-      return matrix.row_bytes[i] > 0 ? memory_.as<uint8_t>(matrix.planes[i]) : nullptr;
+      return matrix.view.row_bytes[i] > 0 ? memory_.as<uint8_t>(matrix.planes[i]) : nullptr;
     };
     matrix.view.codes = plane(0);
     matrix.view.extra = plane(1);
@@ -219,7 +219,7 @@ Result<void> Weights::load() {
     matrix.view.blocks = plane(3);
     if (matrix.source.mapped) MappedFile::release_pages(matrix.source.data);
     const int64_t before = done / 1'000'000;
-    for (const int64_t bytes : matrix.row_bytes) done += bytes * matrix.source.rows;
+    for (const int64_t bytes : matrix.view.row_bytes) done += bytes * matrix.source.rows;
     progress.advance(done / 1'000'000 - before);
   }
   return check(cudaStreamSynchronize(nullptr), "sending the weights");
@@ -228,7 +228,7 @@ Result<void> Weights::load() {
 Result<void> Weights::send_matrix(const Matrix& matrix, Staging& staging) {
   const op::Weight& weight = matrix.source;
   int64_t row_bytes = 0;
-  for (const int64_t bytes : matrix.row_bytes) row_bytes += bytes;
+  for (const int64_t bytes : matrix.view.row_bytes) row_bytes += bytes;
   if (row_bytes > kChunkBytes)
     return error("tensor '{}': a row of {} bytes; at most {} are supported on the GPU", weight.name,
                  row_bytes, kChunkBytes);
@@ -240,24 +240,26 @@ Result<void> Weights::send_matrix(const Matrix& matrix, Staging& staging) {
     int64_t offset = 0;
     for (int i = 0; i < 4; ++i) {
       planes[i] = buffer + offset;
-      offset += rows * matrix.row_bytes[i];
+      offset += rows * matrix.view.row_bytes[i];
     }
     const auto pack = [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         if (is_float(weight))
-          std::memcpy(planes[0] + r * matrix.row_bytes[0], weight.row(first + r),
+          std::memcpy(planes[0] + r * matrix.view.row_bytes[0], weight.row(first + r),
                       static_cast<size_t>(weight.row_bytes()));
         else
-          pack_row(weight, first + r,
-                   {planes[0] + r * matrix.row_bytes[0], planes[1] + r * matrix.row_bytes[1],
-                    planes[2] + r * matrix.row_bytes[2], planes[3] + r * matrix.row_bytes[3]});
+          pack_row(
+              weight, first + r,
+              {planes[0] + r * matrix.view.row_bytes[0], planes[1] + r * matrix.view.row_bytes[1],
+               planes[2] + r * matrix.view.row_bytes[2], planes[3] + r * matrix.view.row_bytes[3]});
       }
     };
     parallel_for(rows, std::max<int64_t>(1, 100'000 / row_bytes), pack);
     for (int i = 0; i < 4; ++i)
-      if (matrix.row_bytes[i] > 0)
-        LS_TRY_VOID(staging.send(memory_.data() + matrix.planes[i] + first * matrix.row_bytes[i],
-                                 planes[i] - buffer, rows * matrix.row_bytes[i]));
+      if (matrix.view.row_bytes[i] > 0)
+        LS_TRY_VOID(
+            staging.send(memory_.data() + matrix.planes[i] + first * matrix.view.row_bytes[i],
+                         planes[i] - buffer, rows * matrix.view.row_bytes[i]));
     LS_TRY_VOID(staging.sent());
   }
   return {};

@@ -27,8 +27,7 @@ class Weights {
  private:
   struct Matrix {
     op::Weight source;
-    WeightView view;  // pointers are offsets until there is memory
-    int64_t row_bytes[4] = {};
+    WeightView view;         // pointers are offsets until there is memory
     int64_t planes[4] = {};  // where they start
   };
   void add_matrix(const op::Weight& weight);

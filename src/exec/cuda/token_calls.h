@@ -1,0 +1,85 @@
+// What the kernels of generation are called with: one token, few launches a layer. All pointers are
+// the device's, or of pinned memory that the device writes to.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "exec/cuda/calls.h"
+
+namespace lockstep::exec::cuda {
+
+// A row, normalized or as it is, times the rows of up to kMostProducts weights; then what follows
+// on each number of the results.
+struct TokenProducts {
+  struct Product {
+    WeightView weight;
+    const float* bias = nullptr;  // may be null
+    float* out = nullptr;
+    // How a block's warps share its rows: tiles of so many rows, cut into a power of two of parts.
+    int tile_rows = 1, parts_log = 0;
+    int early_rows = 0;  // of a block, fetched at once
+    int first_item = 0;  // the rows of all products are numbered
+    int first_sum = 0;   // where a block's sums of this product start
+  };
+
+  const float* x = nullptr;
+  int64_t columns = 0;
+  // The norm: null where x is taken as it is.
+  const float* norm_weight = nullptr;
+  const float* norm_bias = nullptr;
+  float* normed = nullptr;
+  float epsilon = 0;
+  bool layer_norm = false;
+
+  Product products[kMostProducts];
+  int count = 0;
+  bool paired = false;  // products 0 and 1 have the same rows, and a block takes both of a row
+
+  // What follows, each where its result has a place: activation (times the second of a pair),
+  // factor, addend.
+  RowTask::Kind activation{};
+  float* activated = nullptr;
+  float factor = 1;
+  float* scaled = nullptr;
+  const float* addend = nullptr;
+  float* sum = nullptr;
+
+  // By plan_products(): blocks, of which the first ones have one item more, and what they hold in
+  // shared memory.
+  int blocks = 0, block_items = 0, longer_blocks = 0;
+  bool takes_codes = false, takes_floats = false;
+  int floats_at = 0, sums_at = 0, shared_bytes = 0;
+};
+
+// Fills in how the work is shared on a GPU of that many multiprocessors; false where rows are too
+// long for this kernel.
+bool plan_products(TokenProducts& call, int multiprocessors);
+void run_token_products(const TokenProducts& call, cudaStream_t stream);
+
+// Everything between the projections of a token and its mixed values: norms of heads, rotation, the
+// cache, attention.
+struct TokenAttention {
+  // One of q and k on its way; null pointers where a step does not exist.
+  struct Heads {
+    const float* raw = nullptr;  // [heads * head_size]
+    const float* norm_weight = nullptr;
+    float* normed = nullptr;
+    float* rotated = nullptr;
+  };
+  Heads q, k;
+  float epsilon = 0;
+  const float* v = nullptr;
+  const float* cosines = nullptr;  // [pairs]; null: no rotation
+  const float* sines = nullptr;
+  int pairs = 0;
+  bool adjacent = false;
+  // q, tokens and rows of it are not used.
+  AttentionCall attention;
+  uint32_t* arrived = nullptr;  // [heads] zeros, and zeros again afterwards
+};
+
+// Whether heads of this size fit the kernel.
+bool fits_token_attention(const AttentionCall& call);
+void run_token_attention(const TokenAttention& call, cudaStream_t stream);
+
+}  // namespace lockstep::exec::cuda
