@@ -1,4 +1,4 @@
-"""An installed program finds the models that ship with it, from any folder and through links.
+"""An installed program finds the models that ship with it, from any folder and through links; headers come along.
 
 usage: install_test.py CMAKE BUILD_FOLDER
 """
@@ -25,6 +25,11 @@ def main():
         assert sorted(p.name for p in models.glob("*")) == [p.name for p in shipped], (
             f"installed {list(models.glob('*'))}, expected {shipped}"
         )
+        headers = pathlib.Path(__file__).parent.parent / "include"
+        installed = root / "prefix/include"
+        assert {p.relative_to(installed) for p in installed.rglob("*.h")} == {
+            p.relative_to(headers) for p in headers.rglob("*.h")
+        }
         # One more, so that the test says something where no model ships yet.
         models.mkdir(parents=True, exist_ok=True)
         extra = models / "haiku-probe-q4_k_m.gguf"

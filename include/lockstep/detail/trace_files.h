@@ -1,0 +1,222 @@
+// Of lockstep/recorder.h: the files of a trace, each under its name only when it is whole.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "json.h"
+#include "values.h"
+
+namespace lockstep::detail {
+
+// Written under another name first. Where it is not published, nothing is left of it.
+class PartFile {
+ public:
+  PartFile() = default;
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+  ~PartFile() { drop(); }
+
+  bool is_open() const { return file_ != nullptr; }
+  bool open(const std::string& path) {
+    drop();
+    path_ = path;
+    file_ = std::fopen(part().c_str(), "wb");
+    return file_ != nullptr;
+  }
+  bool write(const void* data, size_t bytes) { return std::fwrite(data, 1, bytes, file_) == bytes; }
+  bool write(const std::string& text) { return write(text.data(), text.size()); }
+  bool seek(size_t place) { return std::fseek(file_, static_cast<long>(place), SEEK_SET) == 0; }
+  bool publish() {
+    const bool written = std::fclose(std::exchange(file_, nullptr)) == 0;
+    if (written && std::rename(part().c_str(), path_.c_str()) == 0) return true;
+    const int problem = errno;
+    std::remove(part().c_str());
+    errno = problem;
+    return false;
+  }
+  void drop() {
+    if (file_ == nullptr) return;
+    const int problem = errno;
+    std::fclose(std::exchange(file_, nullptr));
+    std::remove(part().c_str());
+    errno = problem;
+  }
+
+ private:
+  std::string part() const { return path_ + ".part"; }
+  std::FILE* file_ = nullptr;
+  std::string path_;
+};
+
+// A value of a step, dense.
+struct Stored {
+  std::string name;
+  NumberType type = NumberType::kF32;
+  std::vector<int64_t> shape;
+  size_t bytes = 0;
+  std::unique_ptr<char[]> data;  // null before it is copied, and when it is on the disk
+  bool copied = false;
+};
+
+struct Step {
+  int64_t index = 0, first_position = 0, tokens = 0;
+  std::vector<Stored> values;
+  std::string shard;            // once it has one
+  std::vector<size_t> on_disk;  // of a large step: which values, in the order of its shard
+  int64_t bytes = 0;            // of values that were copied
+};
+
+// Gathers steps in shards; `describe` gives the manifest. What is wrong is returned; "": nothing.
+class TraceFiles {
+ public:
+  explicit TraceFiles(const std::string& folder) : folder_(folder) {}
+
+  const std::vector<Step>& written() const { return written_; }  // without their values
+
+  // The folder must not hold anything yet.
+  std::string make_folder() {
+    std::error_code problem;
+    std::filesystem::create_directories(folder_, problem);
+    if (problem) return "cannot make the folder: " + problem.message();
+    if (!std::filesystem::is_empty(folder_, problem) || problem)
+      return "the folder is not empty; a trace is never written over";
+    return "";
+  }
+
+  std::string write_manifest(const std::string& text) {
+    PartFile file;
+    const bool done = file.open(path("manifest.json")) && file.write(text) && file.publish();
+    return done ? "" : cannot_write("manifest.json");
+  }
+
+  // Takes a step that is whole. Small ones wait for others, but not long; the first does not wait,
+  // so that a process that dies early leaves something. `flushed`: written() has grown.
+  std::string add(Step step, bool* flushed) {
+    *flushed = true;
+    if (large_.is_open()) return add_large(std::move(step));
+    pending_bytes_ += step.bytes;
+    pending_.push_back(std::move(step));
+    const auto waited = std::chrono::steady_clock::now() - last_flush_;
+    if (pending_bytes_ >= kShardBytes || waited >= kPatience || written_.empty()) return flush();
+    *flushed = false;
+    return "";
+  }
+
+  // A value of a step that is too large to be kept in memory goes to the disk before its step ends;
+  // nothing may wait then.
+  std::string spill(Step& step, size_t slot) {
+    if (!large_.is_open()) {
+      step.shard = next_shard();
+      if (!large_.open(path(step.shard)) || !large_.seek(kLargeHeadBytes))
+        return cannot_write(step.shard);
+    }
+    Stored& value = step.values[slot];
+    if (!large_.write(value.data.get(), value.bytes)) return cannot_write(step.shard);
+    value.data.reset();
+    step.on_disk.push_back(slot);
+    return "";
+  }
+
+  bool has_large() const { return large_.is_open(); }
+  void drop_large() { large_.drop(); }
+
+  // What waits goes to the disk.
+  std::string flush() {
+    last_flush_ = std::chrono::steady_clock::now();
+    if (pending_.empty()) return "";
+    const std::string shard = next_shard();
+    std::vector<Entry> entries;
+    for (const Step& step : pending_)
+      for (const Stored& value : step.values) entries.push_back({step.index, &value});
+    PartFile file;
+    if (!file.open(path(shard)) || !file.write(head(entries, 0))) return cannot_write(shard);
+    for (const Entry& entry : entries)
+      if (!file.write(entry.value->data.get(), entry.value->bytes)) return cannot_write(shard);
+    if (!file.publish()) return cannot_write(shard);
+    for (Step& step : pending_) {
+      step.shard = shard;
+      step.values.clear();
+      written_.push_back(std::move(step));
+    }
+    pending_.clear();
+    pending_bytes_ = 0;
+    return "";
+  }
+
+ private:
+  static constexpr int64_t kShardBytes = 16 << 20;
+  static constexpr std::chrono::seconds kPatience{1};
+  static constexpr size_t kLargeHeadBytes = 4 << 20;  // room before the data of a large step
+
+  struct Entry {
+    int64_t step;
+    const Stored* value;
+  };
+
+  // What a safetensors file begins with; `room`: how long it is made, if it fits.
+  static std::string head(const std::vector<Entry>& entries, size_t room) {
+    std::string text = "{";
+    size_t offset = 0;
+    for (const Entry& entry : entries) {
+      const size_t end = offset + entry.value->bytes;
+      text += text.size() > 1 ? "," : "";
+      text += json_text(std::to_string(entry.step) + "/" + entry.value->name);
+      text += std::string(":{\"dtype\":\"") + find_type(entry.value->type)->stored;
+      text += "\",\"shape\":" + json_array(entry.value->shape);
+      text += ",\"data_offsets\":" + json_array(std::vector<size_t>{offset, end}) + "}";
+      offset = end;
+    }
+    text += '}';
+    // Data starts at a multiple of 8.
+    text.resize(room >= text.size() + 8 ? room - 8 : (text.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = text.size();
+    std::string out(8, '\0');
+    std::memcpy(&out[0], &length, 8);
+    return out + text;
+  }
+
+  std::string add_large(Step step) {
+    std::vector<Entry> entries;
+    for (const size_t slot : step.on_disk) entries.push_back({step.index, &step.values[slot]});
+    const std::string text = head(entries, kLargeHeadBytes);
+    if (text.size() != kLargeHeadBytes) return "a step has too many values";
+    if (!large_.seek(0) || !large_.write(text) || !large_.publish())
+      return cannot_write(step.shard);
+    step.values.clear();
+    written_.push_back(std::move(step));
+    return "";
+  }
+
+  static std::string cannot_write(const std::string& name) {
+    const int problem = errno;
+    return "cannot write " + name + ": " + std::generic_category().message(problem);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::string next_shard() {
+    const std::string digits = std::to_string(shards_++);
+    return std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits + ".safetensors";
+  }
+
+  const std::filesystem::path folder_;
+  std::vector<Step> written_;
+  std::vector<Step> pending_;  // whole, not yet on the disk
+  int64_t pending_bytes_ = 0;
+  int64_t shards_ = 0;
+  PartFile large_;
+  std::chrono::steady_clock::time_point last_flush_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,114 @@
+// What lockstep/recorder.h leaves behind when its process ends, in whatever way.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "base/temporary_folder.h"
+#include "trace/trace.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RecorderExit : public testing::Test {
+ protected:
+  pid_t start(int steps, const std::string& mode) {
+    const std::string folder_path = folder();
+    const std::string count = std::to_string(steps);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl(EXIT_PROGRAM, EXIT_PROGRAM, folder_path.c_str(), count.c_str(), mode.c_str(),
+              nullptr);
+      ::_exit(127);
+    }
+    return child;
+  }
+
+  int wait(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  // Every step that the manifest names is whole and right; how many there are.
+  int64_t check(bool complete) {
+    const auto trace = trace::Trace::open(folder());
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    if (!trace.ok()) return -1;
+    EXPECT_EQ(trace->manifest().complete, complete);
+    const auto steps = static_cast<int64_t>(trace->manifest().steps.size());
+    for (int64_t s = 0; s < steps; ++s)
+      for (const auto& [name, first] : {std::pair("a", 0), std::pair("b", 50)}) {
+        const auto row = trace->row(name, s);
+        if (!row) {
+          ADD_FAILURE() << name << " is missing in step " << s;
+          return -1;
+        }
+        for (int64_t i = 0; i < 7; ++i)
+          EXPECT_EQ(row->at(0, i), static_cast<double>(s * 100 + first + i)) << name << " " << s;
+      }
+    return steps;
+  }
+
+  std::string folder() const { return (holder_.path() / "trace").string(); }
+
+  const TemporaryFolder holder_ = TemporaryFolder::create().value();
+};
+
+// The trap of the case study: values read by a writer that outlives them.
+TEST_F(RecorderExit, AStaticRecorderAndExitInTheMiddleOfAStep) {
+  EXPECT_EQ(wait(start(37, "static")), 0);
+  EXPECT_EQ(check(false), 37);
+  for (const auto& entry : fs::directory_iterator(folder()))
+    EXPECT_NE(entry.path().extension(), ".part");
+}
+
+TEST_F(RecorderExit, ARecorderThatIsNeverDestroyed) {
+  EXPECT_EQ(wait(start(37, "left")), 0);
+  EXPECT_EQ(check(false), 37);
+}
+
+TEST_F(RecorderExit, KilledInTheMiddleOfAStep) {
+  EXPECT_TRUE(WIFSIGNALED(wait(start(37, "killed"))));
+  EXPECT_EQ(check(false), 37);
+}
+
+TEST_F(RecorderExit, Finished) {
+  EXPECT_EQ(wait(start(37, "finished")), 0);
+  EXPECT_EQ(check(true), 37);
+}
+
+TEST_F(RecorderExit, AFullDiskEndsTheRecordingOnly) {
+  const int status = wait(start(3, "full"));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(check(false), 0);
+}
+
+TEST_F(RecorderExit, KilledAtAnyMoment) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  Random random(seed);
+  for (int attempt = 0; attempt < 15; ++attempt) {
+    fs::remove_all(folder());
+    const pid_t child = start(1 << 30, random.below(4) > 0 ? "flushed" : "finished");
+    while (!fs::exists(folder() + "/manifest.json"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(60'000)));
+    ::kill(child, SIGKILL);
+    EXPECT_TRUE(WIFSIGNALED(wait(child)));
+    EXPECT_GE(check(false), 0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

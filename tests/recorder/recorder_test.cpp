@@ -1,0 +1,521 @@
+// lockstep/recorder.h: whatever it writes, our reader gives back bit for bit.
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <lockstep/recorder.h>
+
+#include "base/random.h"
+#include "base/temporary_folder.h"
+#include "trace/trace.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<char>;
+
+constexpr NumberType kTypes[] = {NumberType::kF64, NumberType::kF32, NumberType::kF16,
+                                 NumberType::kBF16};
+
+TraceInfo plain_info() {
+  TraceInfo info;
+  info.engine = "test";
+  info.tokens = {1, 2, 3};
+  return info;
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+class RecorderTest : public testing::Test {
+ protected:
+  trace::Trace open() {
+    auto trace = trace::Trace::open(folder());
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    return *std::move(trace);
+  }
+  std::string folder() const { return (holder_.path() / "trace").string(); }
+  void again() { fs::remove_all(folder()); }
+
+  // Random bits: all kinds of NaN and denormals among them.
+  Bytes random_bytes(size_t count) {
+    Bytes bytes(count);
+    for (char& byte : bytes) byte = static_cast<char>(random_.next());
+    return bytes;
+  }
+
+  void expect_value(const trace::Trace& trace, size_t step, const std::string& name,
+                    const Bytes& wanted) {
+    const auto view = trace.value(step, name);
+    ASSERT_TRUE(view) << name;
+    ASSERT_EQ(static_cast<size_t>(view->size() * size_bytes(view->dtype)), wanted.size()) << name;
+    EXPECT_EQ(std::memcmp(view->data, wanted.data(), wanted.size()), 0)
+        << name << " in step " << step;
+  }
+
+  const TemporaryFolder holder_ = TemporaryFolder::create().value();
+  const uint64_t seed_ = std::random_device{}();
+  testing::ScopedTrace scope_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
+  Random random_{seed_};
+};
+
+// A value in a buffer of exactly the bytes that its strides reach, so that AddressSanitizer sees a
+// byte too many, and what it should come back as.
+struct Strided {
+  Values values;
+  Bytes buffer;
+  Bytes wanted;
+};
+
+TEST_F(RecorderTest, AnyStridesTypesAndShapesComeBackBitForBit) {
+  constexpr int kSteps = 60;
+  std::vector<std::vector<Strided>> steps;
+  int64_t position = 0;
+  {
+    TraceRecorder recorder(folder(), plain_info());
+    for (int s = 0; s < kSteps; ++s) {
+      auto& step = steps.emplace_back();
+      const int64_t tokens = 1 + random_.below(7);
+      ASSERT_TRUE(recorder.begin_step(position, tokens)) << recorder.error();
+      position += tokens + random_.below(3);
+      for (int v = 0; v < 8; ++v) {
+        Strided& item = step.emplace_back();
+        item.values.type = kTypes[v % 4];
+        const int64_t size = detail::find_type(item.values.type)->bytes;
+        item.values.shape = {tokens, 5 + v};
+        if (v >= 4) item.values.shape = {3 + v, tokens, 1 + random_.below(9)};
+        // A random order of the dimensions in memory, gaps, steps backwards, repeated rows.
+        const size_t rank = item.values.shape.size();
+        std::vector<size_t> order(rank);
+        for (size_t d = 0; d < rank; ++d) order[d] = d;
+        for (size_t d = rank; d-- > 1;)
+          std::swap(order[d],
+                    order[static_cast<size_t>(random_.below(static_cast<int64_t>(d) + 1))]);
+        std::vector<int64_t> strides(rank);
+        int64_t next = size;
+        int64_t first = 0;  // of the buffer's bytes before the first number
+        for (const size_t d : order) {
+          const int64_t extent = item.values.shape[d];
+          strides[d] = random_.below(8) == 0 ? 0 : next + size * random_.below(2);
+          next = std::max(next, strides[d] * extent);
+          if (random_.below(4) == 0) {
+            strides[d] = -strides[d];
+            first += -strides[d] * (extent - 1);
+          }
+        }
+        int64_t end = first + size;
+        for (size_t d = 0; d < rank; ++d)
+          end += std::max<int64_t>(0, strides[d]) * (item.values.shape[d] - 1);
+        item.buffer = random_bytes(static_cast<size_t>(end));
+        std::vector<int64_t> shape = item.values.shape;
+        if (rank == 2) {
+          shape.insert(shape.begin(), 1);
+          strides.insert(strides.begin(), 0);
+        }
+        for (int64_t a = 0; a < shape[0]; ++a)
+          for (int64_t b = 0; b < shape[1]; ++b)
+            for (int64_t c = 0; c < shape[2]; ++c) {
+              const auto* from =
+                  item.buffer.data() + first + a * strides[0] + b * strides[1] + c * strides[2];
+              item.wanted.insert(item.wanted.end(), from, from + size);
+            }
+        if (rank == 2) strides.erase(strides.begin());
+        item.values.strides_bytes = strides;
+        item.values.data = item.buffer.data() + first;
+        ASSERT_TRUE(recorder.record(fmt::format("v{}", v), item.values)) << recorder.error();
+        Bytes().swap(item.buffer);  // the engine's memory is gone
+      }
+      ASSERT_TRUE(recorder.end_step()) << recorder.error();
+    }
+    ASSERT_TRUE(recorder.finish()) << recorder.error();
+  }
+  const trace::Trace trace = open();
+  EXPECT_TRUE(trace.manifest().complete);
+  ASSERT_EQ(trace.manifest().steps.size(), steps.size());
+  for (size_t s = 0; s < steps.size(); ++s)
+    for (size_t v = 0; v < steps[s].size(); ++v) {
+      expect_value(trace, s, fmt::format("v{}", v), steps[s][v].wanted);
+      EXPECT_EQ(trace.value(s, fmt::format("v{}", v))->shape, steps[s][v].values.shape);
+    }
+}
+
+TEST_F(RecorderTest, TheManifestSaysWhatWasGiven) {
+  TraceInfo info;
+  info.engine = "an \"engine\" \\ with\n\x01 \xF0\x9F\x92\xA7 and \xFF\xC0\x80\xED\xA0\x80";
+  info.version = "1.2";
+  info.device = "gpu";
+  info.compute = "bf16";
+  info.activations = "q8_k";
+  info.kv = "f16";
+  info.model_file = "m.gguf";
+  info.architecture = "llama";
+  info.fingerprint = "0123";
+  info.quantization = "Q4_K_M";
+  info.prompt = std::string("a\0b", 3) + "\x7F</script>";
+  info.tokens = {5, 0, 2147483647};
+  info.prompt_tokens = 2;
+  info.sampling = {{"temperature", 0.7}, {"top_k", 40}, {"odd \"key\"", 1e-300}, {"none", NAN}};
+  info.notes = {"a \"note\"", "\xFF"};
+  info.unmapped = {"node-{N}"};
+  const float row[4] = {1, 2, 3, 4};
+  {
+    TraceRecorder recorder(folder(), info);
+    recorder.begin_step(0, 2);
+    recorder.record("embedding", row, 2);
+    recorder.record("logits", {row, NumberType::kF32, {4}, {}});
+    recorder.end_step();
+    recorder.add_token(9);
+    recorder.begin_step(7, 1);  // positions may be left out
+    recorder.record("logits", row, 4);
+    recorder.end_step();
+    ASSERT_TRUE(recorder.finish()) << recorder.error();
+    EXPECT_TRUE(recorder.finish());
+    EXPECT_TRUE(recorder.flush());
+    EXPECT_TRUE(recorder.ok());
+  }
+  const trace::Manifest manifest = open().manifest();
+  EXPECT_EQ(manifest.engine.name,
+            "an \"engine\" \\ with\n\x01 \xF0\x9F\x92\xA7 and \xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+            "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(manifest.engine.version, "1.2");
+  EXPECT_EQ(manifest.engine.device, "gpu");
+  EXPECT_EQ(manifest.engine.precision.compute, "bf16");
+  EXPECT_EQ(manifest.engine.precision.activations, "q8_k");
+  EXPECT_EQ(manifest.engine.precision.kv, "f16");
+  EXPECT_EQ(manifest.model.file, "m.gguf");
+  EXPECT_EQ(manifest.model.architecture, "llama");
+  EXPECT_EQ(manifest.model.fingerprint, "0123");
+  EXPECT_EQ(manifest.model.quantization, "Q4_K_M");
+  EXPECT_EQ(manifest.prompt, info.prompt);
+  EXPECT_EQ(manifest.tokens, (std::vector<int32_t>{5, 0, 2147483647, 9}));
+  EXPECT_EQ(manifest.prompt_tokens, 2);
+  EXPECT_EQ(manifest.sampling["temperature"], 0.7);
+  EXPECT_EQ(manifest.sampling["top_k"], 40);
+  EXPECT_EQ(manifest.sampling["odd \"key\""], 1e-300);
+  EXPECT_TRUE(manifest.sampling["none"].is_null());
+  ASSERT_EQ(manifest.checkpoints.size(), 2u);
+  EXPECT_EQ(manifest.checkpoints[1].name, "logits");
+  EXPECT_EQ(manifest.checkpoints[1].width, 4);
+  ASSERT_EQ(manifest.steps.size(), 2u);
+  EXPECT_EQ(manifest.steps[1].first_position, 7);
+  std::ifstream file(folder() + "/manifest.json");
+  const auto json = nlohmann::json::parse(file);
+  EXPECT_EQ(json["notes"], nlohmann::json({"a \"note\"", "\xEF\xBF\xBD"}));
+  EXPECT_EQ(json["unmapped"], nlohmann::json::array({"node-{N}"}));
+}
+
+TEST_F(RecorderTest, HostileTextsAreReadBack) {
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    again();
+    TraceInfo info = plain_info();
+    const Bytes bytes = random_bytes(1 + static_cast<size_t>(random_.below(40)));
+    info.engine.assign(bytes.begin(), bytes.end());
+    info.prompt = info.model_file = info.version = info.engine;
+    info.sampling = {{info.engine, 1}};
+    TraceRecorder recorder(folder(), info);
+    ASSERT_TRUE(recorder.finish()) << recorder.error();
+    EXPECT_EQ(open().manifest().model.file, open().manifest().prompt);
+  }
+}
+
+TEST_F(RecorderTest, ThreadsRecordAtTheSameTime) {
+  constexpr int kThreads = 8;
+  constexpr int kNames = 25;
+  constexpr int kSteps = 20;
+  const auto number = [](int step, int thread, int i, int64_t j) {
+    return static_cast<float>(((step * 8 + thread) * 25 + i) * 100 + j);
+  };
+  {
+    TraceRecorder recorder(folder(), plain_info());
+    for (int step = 0; step < kSteps; ++step) {
+      recorder.begin_step(step, 1);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+          for (int i = 0; i < kNames; ++i) {
+            std::vector<float> row(33);
+            for (size_t j = 0; j < row.size(); ++j)
+              row[j] = number(step, t, i, static_cast<int64_t>(j));
+            recorder.record(fmt::format("{}.{}", t, i), row.data(), 33);
+            std::ranges::fill(row, -1.0f);
+          }
+          recorder.add_token(t);
+        });
+      for (std::thread& thread : threads) thread.join();
+      recorder.end_step();
+    }
+    ASSERT_TRUE(recorder.finish()) << recorder.error();
+  }
+  const trace::Trace trace = open();
+  EXPECT_EQ(trace.manifest().checkpoints.size(), static_cast<size_t>(kThreads * kNames));
+  EXPECT_EQ(trace.manifest().tokens.size(), static_cast<size_t>(3 + kThreads * kSteps));
+  for (int step = 0; step < kSteps; ++step)
+    for (int t = 0; t < kThreads; ++t)
+      for (int i = 0; i < kNames; ++i) {
+        const auto row = trace.row(fmt::format("{}.{}", t, i), step);
+        ASSERT_TRUE(row);
+        for (int64_t j = 0; j < 33; ++j)
+          ASSERT_EQ(row->at(0, j), static_cast<double>(number(step, t, i, j)));
+      }
+}
+
+// Memory that only the copy function may read: "addresses" are offsets.
+TEST_F(RecorderTest, ValuesOfADevice) {
+  const Bytes device = random_bytes(240);
+  const char* base = reinterpret_cast<const char*>(uintptr_t{0x7f0000000000});
+  const CopyToHost copy = [&](void* host, const void* from, size_t bytes) -> std::string {
+    const auto offset = static_cast<size_t>(static_cast<const char*>(from) - base);
+    if (offset + bytes > device.size()) return "read beyond the device's memory";
+    std::memcpy(host, device.data() + offset, bytes);
+    return "";
+  };
+  Bytes column;
+  for (size_t i = 0; i < 30; ++i)
+    column.insert(column.end(), &device[i * 8 + 4], &device[i * 8 + 4] + 4);
+  {
+    TraceRecorder recorder(folder(), plain_info());
+    recorder.begin_step(0, 3);
+    recorder.record("dense", {base, NumberType::kF16, {3, 40}, {}}, copy);
+    recorder.record("column", {base + 4, NumberType::kF32, {3, 10}, {80, 8}}, copy);
+    recorder.end_step();
+    ASSERT_TRUE(recorder.finish()) << recorder.error();
+  }
+  expect_value(open(), 0, "dense", device);
+  expect_value(open(), 0, "column", column);
+
+  const auto failure = [&](const Values& values, const CopyToHost& how) {
+    again();
+    TraceRecorder recorder(folder(), plain_info());
+    recorder.begin_step(0, 3);
+    EXPECT_FALSE(recorder.record("x", values, how));
+    return recorder.error().substr(folder().size());
+  };
+  EXPECT_EQ(failure({base + 4, NumberType::kF16, {3, 40}, {}}, copy),
+            ": x: cannot copy: read beyond the device's memory");
+  EXPECT_EQ(failure({base, NumberType::kF16, {3, 40}, {80, -2}}, copy),
+            ": x: cannot copy: found negative strides in the memory of a device");
+  EXPECT_EQ(failure({base, NumberType::kF16, {3, 40}, {}},
+                    [](void*, const void*, size_t) -> std::string {
+                      throw std::runtime_error("device lost");
+                    }),
+            ": x: cannot copy: device lost");
+  EXPECT_EQ(failure({base, NumberType::kF16, {3, 40}, {}},
+                    [](void*, const void*, size_t) -> std::string { throw 7; }),
+            ": x: cannot copy: an unknown exception");
+}
+
+TEST_F(RecorderTest, LargeStepsGoToTheDiskAsTheyCome) {
+  TraceInfo info = plain_info();
+  info.memory_bytes = 1000;
+  std::vector<std::vector<Bytes>> wanted;
+  {
+    TraceRecorder recorder(folder(), info);
+    for (int step = 0; step < 12; ++step) {
+      const int64_t tokens = step % 3 == 2 ? 20 : 1;  // 20: beyond the memory after 3 values
+      recorder.begin_step(step * 20, tokens);
+      auto& values = wanted.emplace_back();
+      for (int v = 0; v < 7; ++v) {
+        values.push_back(random_bytes(static_cast<size_t>(tokens * 5 * 4)));
+        recorder.record(fmt::format("v{}", v),
+                        {values.back().data(), NumberType::kF32, {tokens, 5}, {}});
+      }
+      if (step == 5) {  // this forward pass failed
+        EXPECT_TRUE(recorder.end_step(false));
+        wanted.pop_back();
+        const auto names = files_of(folder());
+        for (const std::string& name : names) EXPECT_FALSE(name.ends_with(".part")) << name;
+      } else {
+        EXPECT_TRUE(recorder.end_step()) << recorder.error();
+      }
+    }
+    recorder.begin_step(400, 20);  // never ends
+    for (int v = 0; v < 7; ++v)
+      recorder.record(fmt::format("v{}", v), {wanted[2][0].data(), NumberType::kF32, {20, 5}, {}});
+  }
+  for (const std::string& name : files_of(folder())) EXPECT_FALSE(name.ends_with(".part")) << name;
+  const trace::Trace trace = open();
+  EXPECT_FALSE(trace.manifest().complete);
+  ASSERT_EQ(trace.manifest().steps.size(), wanted.size());
+  for (size_t s = 0; s < wanted.size(); ++s)
+    for (size_t v = 0; v < 7; ++v) expect_value(trace, s, fmt::format("v{}", v), wanted[s][v]);
+}
+
+TEST_F(RecorderTest, WhatIsWrongEndsTheRecordingAndKeepsWhatWasBefore) {
+  const float x[12] = {};
+  struct Case {
+    std::function<bool(TraceRecorder&)> wrong;
+    const char* message;
+  };
+  const auto values = [&](NumberType type, std::vector<int64_t> shape,
+                          std::vector<int64_t> strides = {}) {
+    return Values{x, type, std::move(shape), std::move(strides)};
+  };
+  constexpr NumberType kF32 = NumberType::kF32;
+  using R = TraceRecorder;
+  const Case cases[] = {
+      {[&](R& r) { return r.begin_step(4, 1); }, "begin_step: step 1 is still open"},
+      {[&](R& r) { return r.finish(); }, "finish: step 1 is still open"},
+      {[&](R& r) { return r.end_step(); }, "end_step: step 1 has no values"},
+      {[&](R& r) { return r.end_step(false) && r.end_step(); }, "end_step: no step is open"},
+      {[&](R& r) { return r.end_step(false) && r.record("x", x, 1); },
+       "x: recorded outside of a step"},
+      {[&](R& r) { return r.end_step(false) && r.begin_step(1, 1); },
+       "begin_step: found position 1, expected 2 to 16777216"},
+      {[&](R& r) { return r.end_step(false) && r.begin_step(-1, 1); },
+       "begin_step: found position -1, expected 2 to 16777216"},
+      {[&](R& r) { return r.end_step(false) && r.begin_step(2, 0); },
+       "begin_step: found 0 tokens, expected 1 to 16777216"},
+      {[&](R& r) { return r.end_step(false) && r.begin_step(2, INT64_MAX); },
+       "begin_step: found 9223372036854775807 tokens, expected 1 to 16777216"},
+      {[&](R& r) { return r.end_step(false) && r.finish() && r.begin_step(9, 1); },
+       "begin_step: the trace is finished"},
+      {[&](R& r) { return r.add_token(-1); }, "add_token: found -1, expected 0 or more"},
+      {[&](R& r) { return r.record("", x, 1); },
+       "found a name that is not 1 to 255 bytes of printable UTF-8"},
+      {[&](R& r) { return r.record(std::string(256, 'x'), x, 1); },
+       "found a name that is not 1 to 255 bytes of printable UTF-8"},
+      {[&](R& r) { return r.record("a\nb", x, 1); },
+       "found a name that is not 1 to 255 bytes of printable UTF-8"},
+      {[&](R& r) { return r.record("a\xFF", x, 1); },
+       "found a name that is not 1 to 255 bytes of printable UTF-8"},
+      {[&](R& r) { return r.record("x", static_cast<const float*>(nullptr), 1); },
+       "x: found a null pointer"},
+      {[&](R& r) {
+         return r.record("x", values(static_cast<NumberType>(9), {2, 2}));
+       },
+       "x: found an unknown type of numbers"},
+      {[&](R& r) { return r.record("x", x, 0); },
+       "x: shape [2,0]: expected sizes from 1 on, and 2^40 bytes at most"},
+      {[&](R& r) { return r.record("x", x, -5); },
+       "x: shape [2,-5]: expected sizes from 1 on, and 2^40 bytes at most"},
+      {[&](R& r) { return r.record("x", x, INT64_MAX); },
+       "x: shape [2,9223372036854775807]: expected sizes from 1 on, and 2^40 bytes at most"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {1 << 20, 2, 1 << 20}));
+       },
+       "x: shape [1048576,2,1048576]: expected sizes from 1 on, and 2^40 bytes at most"},
+      {[&](R& r) { return r.record("x", values(kF32, {})); },
+       "x: shape []: expected 1 to 3 dimensions"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {1, 1, 2, 1}));
+       },
+       "x: shape [1,1,2,1]: expected 1 to 3 dimensions"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {2, 1}, {4}));
+       },
+       "x: shape [2,1]: found the strides [4]"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {2, 2}, {INT64_MIN, 4}));
+       },
+       "x: strides [-9223372036854775808,4]: reach beyond 2^40 bytes"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {3, 1}));
+       },
+       "x: shape [3,1] has 3 rows in a step of 2 tokens"},
+      {[&](R& r) { return r.record("x", values(kF32, {4})); },
+       "x: shape [1,4] has 1 rows in a step of 2 tokens"},
+      {[&](R& r) {
+         return r.record("logits", values(kF32, {3, 1}));
+       },
+       "logits: shape [3,1] has 3 rows in a step of 2 tokens"},
+      {[&](R& r) {
+         return r.record("x", values(kF32, {2, 3, 1}));
+       },
+       "x: shape [2,3,1] has 3 rows in a step of 2 tokens"},
+      {[&](R& r) { return r.record("x", x, 1) && r.record("x", x, 1); },
+       "x: recorded twice in a step"},
+      {[&](R& r) { return r.record("known", x, 3); },
+       "known: found f32 and width 3, before it had f32 and width 2"},
+      {[&](R& r) {
+         return r.record("known", values(NumberType::kBF16, {2, 2}));
+       },
+       "known: found bf16 and width 2, before it had f32 and width 2"},
+  };
+  for (const Case& item : cases) {
+    SCOPED_TRACE(item.message);
+    again();
+    {
+      TraceRecorder recorder(folder(), plain_info());
+      recorder.begin_step(0, 2);
+      recorder.record("known", x, 2);
+      recorder.end_step();
+      ASSERT_TRUE(recorder.begin_step(2, 2));
+      EXPECT_FALSE(item.wrong(recorder));
+      EXPECT_FALSE(recorder.ok());
+      EXPECT_EQ(recorder.error(), folder() + ": " + item.message);
+      // Nothing more is taken, and the first message stays.
+      EXPECT_FALSE(recorder.begin_step(100, 1));
+      EXPECT_FALSE(recorder.record("x", x, 1));
+      EXPECT_FALSE(recorder.end_step());
+      EXPECT_FALSE(recorder.add_token(1));
+      EXPECT_FALSE(recorder.flush());
+      EXPECT_FALSE(recorder.finish());
+      EXPECT_EQ(recorder.error(), folder() + ": " + item.message);
+    }
+    const trace::Trace trace = open();
+    EXPECT_EQ(trace.manifest().steps.size(), 1u);
+    EXPECT_EQ(trace.manifest().complete, std::string(item.message).ends_with("is finished"));
+    expect_value(trace, 0, "known", Bytes(16));
+  }
+}
+
+TEST_F(RecorderTest, WhatIsWrongAtTheStart) {
+  const auto error_of = [&](const TraceInfo& info) {
+    again();
+    const TraceRecorder recorder(folder(), info);
+    EXPECT_FALSE(fs::exists(folder()));
+    EXPECT_FALSE(recorder.ok());
+    return recorder.error().substr(std::min(recorder.error().size(), folder().size()));
+  };
+  TraceInfo info = plain_info();
+  info.engine = "";
+  EXPECT_EQ(error_of(info), ": the engine has no name");
+  info = plain_info();
+  info.compute = "q8_0";
+  EXPECT_EQ(error_of(info), ": compute: found 'q8_0', expected one of f64, f32, f16, bf16");
+  info = plain_info();
+  info.activations = "f64, f32";
+  EXPECT_TRUE(error_of(info).starts_with(": activations: found 'f64, f32', expected one of"));
+  info = plain_info();
+  info.kv = "?";
+  EXPECT_TRUE(error_of(info).starts_with(": kv: found '?'"));
+  info = plain_info();
+  info.tokens = {-3};
+  EXPECT_EQ(error_of(info), ": tokens: found -3, expected 0 or more");
+  info = plain_info();
+  info.prompt_tokens = 4;
+  EXPECT_EQ(error_of(info), ": prompt_tokens: found 4 of 3 tokens");
+
+  fs::create_directories(folder());
+  std::ofstream(folder() + "/mine") << "precious";
+  EXPECT_EQ(TraceRecorder(folder(), plain_info()).error(),
+            folder() + ": the folder is not empty; a trace is never written over");
+  EXPECT_EQ(files_of(folder()), std::vector<std::string>{"mine"});
+  EXPECT_EQ(TraceRecorder(folder() + "/mine", plain_info()).error(),
+            folder() + "/mine: cannot make the folder: Not a directory");
+}
+
+TEST_F(RecorderTest, AFolderThatGoesAwayIsAnError) {
+  const float x[1] = {};
+  TraceRecorder recorder(folder(), plain_info());
+  again();
+  recorder.begin_step(0, 1);
+  recorder.record("x", x, 1);
+  EXPECT_FALSE(recorder.end_step());
+  EXPECT_EQ(recorder.error(),
+            folder() + ": cannot write 000000.safetensors: No such file or directory");
+  EXPECT_FALSE(recorder.finish());
+}
+
+}  // namespace
+}  // namespace lockstep
