@@ -1,4 +1,4 @@
-"""An installed program finds the models that ship with it, from any folder and through links; headers come along.
+"""An installed program finds the models that ship with it, from any folder and through links; headers and the Python package come along.
 
 usage: install_test.py CMAKE BUILD_FOLDER
 """
@@ -25,6 +25,8 @@ def main():
         assert sorted(p.name for p in models.glob("*")) == [p.name for p in shipped], (
             f"installed {list(models.glob('*'))}, expected {shipped}"
         )
+        package = root / "prefix/share/lockstep/python/lockstep"
+        assert package.joinpath("__init__.py").exists() and not list(package.rglob("__pycache__")), package
         headers = pathlib.Path(__file__).parent.parent / "include"
         installed = root / "prefix/include"
         assert {p.relative_to(installed) for p in installed.rglob("*.h")} == {

@@ -32,6 +32,7 @@ extern const Command kTokenizeCommand;
 extern const Command kQuantizeCommand;
 extern const Command kForgeCommand;
 extern const Command kCompareCommand;
+extern const Command kCaptureCommand;
 extern const Command kScanCommand;
 extern const Command kImportCommand;
 extern const Command kExportCommand;

@@ -23,6 +23,7 @@ const std::vector<const Command*> kCommands = {
     // clang-format off
     &kRunCommand,
     &kCompareCommand,
+    &kCaptureCommand,
     &kModelsCommand,
     &kInspectCommand,
     &kTensorCommand,

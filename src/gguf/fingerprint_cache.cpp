@@ -1,6 +1,5 @@
 #include "gguf/fingerprint_cache.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,21 +8,13 @@
 #include <xxhash.h>
 
 #include "base/output_file.h"
+#include "base/places.h"
 
 namespace lockstep::gguf {
 namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-// $XDG_CACHE_HOME/lockstep; the base directory specification wants relative paths ignored.
-fs::path cache_folder() {
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  if (xdg != nullptr && fs::path(xdg).is_absolute()) return fs::path(xdg) / "lockstep";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && fs::path(home).is_absolute()) return fs::path(home) / ".cache/lockstep";
-  return {};
-}
 
 // Which files the fingerprint was taken of. Anything that JSON cannot say is replaced: two such
 // paths may share an entry only if size and time agree too.
@@ -43,11 +34,12 @@ std::string dumped(const json& value) {
 }
 
 fs::path entry_path(std::span<const Part> parts) {
-  const fs::path folder = cache_folder();
-  if (folder.empty() || parts.empty()) return {};
+  const auto folder = cache_root();
+  if (!folder.ok() || parts.empty()) return {};
   std::error_code problem;
   const std::string path = fs::absolute(parts[0].path, problem).lexically_normal().string();
-  return folder / fmt::format("fingerprint-{:016x}.json", XXH3_64bits(path.data(), path.size()));
+  return fs::path(*folder) /
+         fmt::format("fingerprint-{:016x}.json", XXH3_64bits(path.data(), path.size()));
 }
 
 bool is_fingerprint(const std::string& text) {

@@ -1,11 +1,11 @@
 #include "models/locate.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/ranges.h>
 
+#include "base/places.h"
 #include "models/catalog.h"
 
 namespace lockstep::models {
@@ -26,29 +26,13 @@ std::string near_text(const std::string& name, const std::vector<LocalModel>& lo
 }  // namespace
 
 Result<std::string> cache_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return fs::path(value != nullptr ? value : "");
-  };
-  // The XDG rules have relative paths ignored.
-  if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute())
-    return (cache / "lockstep/models").string();
-  if (const fs::path home = variable("HOME"); home.is_absolute())
-    return (home / ".cache/lockstep/models").string();
-  return error("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path");
+  LS_TRY(const std::string root, cache_root());
+  return (fs::path(root) / "models").string();
 }
 
 std::vector<Folder> model_folders() {
   std::vector<Folder> folders;
-  // The link that the kernel keeps is the program itself, also where it was started through
-  // symbolic links. It lies in build/ beside models/, or in bin/ beside share/.
-  std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed) {
-    const fs::path prefix = program.parent_path().parent_path();
-    folders.push_back({(prefix / "models").string(), true});
-    folders.push_back({(prefix / "share/lockstep/models").string(), true});
-  }
+  for (std::string& path : shipped_folders("models")) folders.push_back({std::move(path), true});
   if (const auto cache = cache_folder(); cache.ok()) folders.push_back({*cache, false});
   return folders;
 }
