@@ -6,6 +6,7 @@ JOBS ?= $(shell nproc)
 
 help:
 	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
+	@echo '                (MODEL=smollm2: on a real one, downloaded; or any name or file)'
 	@echo 'make build      build the program at build/lockstep'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'

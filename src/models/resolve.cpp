@@ -7,7 +7,7 @@ namespace lockstep::models {
 namespace {
 
 // What a name without its precision means, first choice first.
-constexpr std::string_view kPrecisions[] = {"q4_k_m", "q4",   "q5_k_m", "q8_0",
+constexpr std::string_view kPrecisions[] = {"q4_k_m", "q4",   "q5_k_m", "q8_0", "q4_1",
                                             "f16",    "fp16", "bf16",   "f32"};
 
 }  // namespace

