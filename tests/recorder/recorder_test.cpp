@@ -314,6 +314,42 @@ TEST_F(RecorderTest, ValuesOfADevice) {
             ": x: cannot copy: an unknown exception");
 }
 
+#if defined(TEST_CUDA)  // built with it, not only found
+TEST_F(RecorderTest, ValuesOfAGpu) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    const float x[3] = {};
+    TraceRecorder recorder(folder(), plain_info());
+    recorder.begin_step(0, 1);
+    EXPECT_FALSE(recorder.record("x", {x, NumberType::kF32, {1, 3}, {}}, copy_from_cuda()));
+    EXPECT_TRUE(recorder.error().starts_with(folder() + ": x: cannot copy: ")) << recorder.error();
+    GTEST_SKIP() << "no GPU";
+  }
+  const Bytes bytes = random_bytes(5 * 1000 * 8);
+  char* device = nullptr;
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&device), bytes.size()), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  TraceRecorder recorder(folder(), plain_info());
+  recorder.begin_step(0, 5);
+  cudaMemsetAsync(device, 0xFF, bytes.size(), stream);
+  cudaMemcpyAsync(device, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream);
+  recorder.record("dense", {device, NumberType::kF64, {5, 1000}, {}}, copy_from_cuda(stream));
+  recorder.record("strided", {device + 2, NumberType::kBF16, {5, 999}, {8000, 8}},
+                  copy_from_cuda(stream));
+  cudaFree(device);
+  cudaStreamDestroy(stream);
+  recorder.end_step();
+  ASSERT_TRUE(recorder.finish()) << recorder.error();
+  Bytes strided;
+  for (size_t row = 0; row < 5; ++row)
+    for (size_t i = 0; i < 999; ++i)
+      for (size_t b = 0; b < 2; ++b) strided.push_back(bytes[row * 8000 + 2 + i * 8 + b]);
+  expect_value(open(), 0, "dense", bytes);
+  expect_value(open(), 0, "strided", strided);
+}
+#endif
+
 TEST_F(RecorderTest, LargeStepsGoToTheDiskAsTheyCome) {
   TraceInfo info = plain_info();
   info.memory_bytes = 1000;
