@@ -151,6 +151,7 @@ class TraceRecorder {
 
  private:
   static constexpr int64_t kMostPositions = 1 << 24;  // that a trace may have
+  static constexpr size_t kMostValues = 200'000;  // of a step: readers bound what describes them
 
   struct Checkpoint {
     std::string name;
@@ -231,6 +232,8 @@ class TraceRecorder {
                     int64_t* step, size_t* slot) {
     if (!is_name(name)) return "found a name that is not 1 to 255 bytes of printable UTF-8";
     if (!open_) return name + ": recorded outside of a step";
+    if (step_.values.size() >= kMostValues)
+      return name + ": a step has at most " + std::to_string(kMostValues) + " values";
     if (const std::string problem = read_grid(values, grid); !problem.empty())
       return name + ": " + problem;
     detail::Stored value;

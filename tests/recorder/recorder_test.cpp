@@ -505,6 +505,17 @@ TEST_F(RecorderTest, WhatIsWrongEndsTheRecordingAndKeepsWhatWasBefore) {
   }
 }
 
+// Readers refuse descriptions of more than 100 MB.
+TEST_F(RecorderTest, AStepHasSoManyValues) {
+  const float x[1] = {};
+  TraceRecorder recorder(folder(), plain_info());
+  recorder.begin_step(0, 1);
+  for (int i = 0; i < 200'000; ++i) recorder.record(std::to_string(i), x, 1);
+  ASSERT_TRUE(recorder.ok()) << recorder.error();
+  EXPECT_FALSE(recorder.record("one more", x, 1));
+  EXPECT_EQ(recorder.error(), folder() + ": one more: a step has at most 200000 values");
+}
+
 TEST_F(RecorderTest, WhatIsWrongAtTheStart) {
   const auto error_of = [&](const TraceInfo& info) {
     again();

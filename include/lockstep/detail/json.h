@@ -34,8 +34,14 @@ inline bool is_control(char c) {
 
 // Any bytes as a JSON string; those that are no UTF-8 become U+FFFD.
 inline std::string json_text(std::string_view text) {
+  const auto plain = [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; };
   std::string out = "\"";
   while (!text.empty()) {
+    size_t run = 0;  // most texts are one
+    while (run < text.size() && plain(text[run])) ++run;
+    out += text.substr(0, run);
+    text.remove_prefix(run);
+    if (text.empty()) break;
     const size_t length = utf8_length(text);
     if (length == 0) {
       out += "\xEF\xBF\xBD";

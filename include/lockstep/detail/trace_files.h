@@ -105,7 +105,7 @@ class TraceFiles {
   std::string add(Step step, bool* flushed) {
     *flushed = true;
     if (large_.is_open()) return add_large(std::move(step));
-    pending_bytes_ += step.bytes;
+    pending_bytes_ += step.bytes + kHeadBytes * static_cast<int64_t>(step.values.size());
     pending_.push_back(std::move(step));
     const auto waited = std::chrono::steady_clock::now() - last_flush_;
     if (pending_bytes_ >= kShardBytes || waited >= kPatience || written_.empty()) return flush();
@@ -156,6 +156,7 @@ class TraceFiles {
 
  private:
   static constexpr int64_t kShardBytes = 16 << 20;
+  static constexpr int64_t kHeadBytes = 128;  // that describe a value, roughly
   static constexpr std::chrono::seconds kPatience{1};
   static constexpr size_t kLargeHeadBytes = 4 << 20;  // room before the data of a large step
 
