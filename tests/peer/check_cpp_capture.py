@@ -1,11 +1,10 @@
-"""examples/llama_cpp.cpp gives the same trace as `python -m lockstep.capture.llama_cpp`, bit for bit.
+"""examples/llama_cpp.cpp gives the same trace as `lockstep capture llama.cpp`, bit for bit.
 
 It is compiled against the headers and libraries that the llama-cpp-python package installs, and reads nothing of ours
 but include/.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -41,8 +40,7 @@ def build():
 def captured(name, *command):
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
-    done = subprocess.run([*map(str, command), str(folder)], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*map(str, command), str(folder)], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{name} exited with {done.returncode}: {done.stderr.strip()}")
     return lockstep.open_trace(folder)
@@ -72,10 +70,12 @@ def same_bits(one, two):
 
 
 def compare(report, program, model, prompt, tokens):
-    theirs = captured("python.trace", sys.executable, "-m", "lockstep.capture.llama_cpp", "-m", model, "-p", prompt,
-                      "-n", tokens, "-o")  # fmt: skip
+    theirs = captured("python.trace", LOCKSTEP, "capture", "llama.cpp", "--python", sys.executable, "-m", model,
+                      "-p", prompt, "-n", tokens, "-o")  # fmt: skip
     ours = captured("cpp.trace", program, model, prompt, tokens)
     one, two = manifest(theirs), manifest(ours)
+    fingerprint = one["model"].pop("fingerprint")  # which the command adds
+    report.case(f"{model.name}: fingerprint", fingerprint in run_ours([LOCKSTEP, "inspect", "--fingerprint", model]))
     differing = [field for field in sorted(one.keys() | two.keys()) if one.get(field) != two.get(field)]
     report.case(f"{model.name}: manifest", not differing and two["complete"], ", ".join(differing))
     pairs = [(name, step) for step in range(len(theirs.steps)) for name in theirs]

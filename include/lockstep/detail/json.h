@@ -61,7 +61,7 @@ inline std::string json_text(std::string_view text) {
 // The shortest of two forms that give the same number back; null for what JSON does not have.
 inline std::string json_number(double value) {
   if (!std::isfinite(value)) return "null";
-  char text[40];
+  char text[40] = "";
   std::snprintf(text, sizeof text, "%.15g", value);
   if (std::strtod(text, nullptr) != value) std::snprintf(text, sizeof text, "%.17g", value);
   for (char& c : text)
