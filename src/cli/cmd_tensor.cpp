@@ -15,7 +15,10 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "engine/verify.h"
+#include "exec/registry.h"
 #include "gguf/file.h"
+#include "model/model.h"
 #include "quant/decode.h"
 #include "quant/stats.h"
 
@@ -32,6 +35,8 @@ struct Flags {
   int64_t shown = 8;
   bool json = false;
   bool raw = false;
+  bool verify = false;
+  std::string device;
 };
 
 // Values [first, first + count) of a tensor, in the order of the file.
@@ -217,8 +222,43 @@ int print_list(const gguf::File& file, bool json) {
   return kDone;
 }
 
+// Whether the device holds what the file has.
+Result<int> verify(const std::string& path, const Flags& flags) {
+  LS_TRY(const exec::Device* device, exec::find_device(flags.device));
+  LS_TRY_VOID(device->available());
+  LS_TRY(const model::Model model, model::Model::load(path));
+  LS_TRY(const op::Program program, model.program(1));  // the cache is not what is looked at
+  LS_TRY(const auto executor, device->create(program, {}));
+  LS_TRY(const std::vector<engine::WeightCheck> checks,
+         engine::verify_weights(program, *executor, flags.name));
+  int64_t values = 0, wrong = 0;
+  ordered_json list = ordered_json::array();
+  for (const engine::WeightCheck& check : checks) {
+    values += check.values;
+    wrong += check.wrong > 0 ? 1 : 0;
+    ordered_json entry = {{"name", check.tensor}, {"values", check.values}, {"wrong", check.wrong}};
+    if (check.wrong > 0)
+      entry["first_wrong"] = {{"index", check.first_wrong},
+                              {"file", number(check.expected)},
+                              {"device", number(check.actual)}};
+    list.push_back(std::move(entry));
+    if (flags.json || check.wrong == 0) continue;
+    fmt::print("{}: {} of {} values differ; the first is number {}: {} in the file, {} on {}\n",
+               printable(check.tensor), check.wrong, check.values, check.first_wrong,
+               check.expected, check.actual, device->name);
+  }
+  if (flags.json)
+    fmt::print("{}\n", ordered_json({{"device", device->name}, {"tensors", list}}).dump());
+  else
+    fmt::print(
+        "{} tensors, {} values read back from {}: {}\n", checks.size(), values, device->name,
+        wrong == 0 ? std::string("all as in the file") : fmt::format("{} tensors differ", wrong));
+  return wrong == 0 ? kDone : kFailedCheck;
+}
+
 Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
+  if (flags.verify) return verify(path, flags);
   LS_TRY(const gguf::File file, gguf::File::open(path));
   if (flags.name.empty()) {
     if (flags.row || flags.raw || !flags.range.empty())
@@ -246,6 +286,11 @@ std::function<Result<int>()> declare(CLI::App& app) {
       app.add_flag("--json", flags->json, "As JSON; all values where --row or --range is given");
   app.add_flag("--raw", flags->raw, "The values alone, as little-endian 32-bit floats")
       ->excludes(json);
+  CLI::Option* verify = app.add_flag(
+      "--verify", flags->verify,
+      "Load the model on the device, read its weights back and compare them with the file");
+  app.add_option("--device", flags->device, "Where to load it; only cuda gives weights back")
+      ->needs(verify);
   return [flags] { return run(*flags); };
 }
 
@@ -257,7 +302,8 @@ const Command kTensorCommand = {
     "  lockstep tensor -m model.gguf\n"
     "  lockstep tensor -m model.gguf blk.0.attn_q.weight\n"
     "  lockstep tensor -m model.gguf token_embd.weight --row 42 --range 0:16 --json\n"
-    "  lockstep tensor -m model.gguf output.weight --raw > output.f32\n",
+    "  lockstep tensor -m model.gguf output.weight --raw > output.f32\n"
+    "  lockstep tensor -m model.gguf --verify --device cuda\n",
     declare,
 };
 

@@ -8,8 +8,6 @@
 namespace lockstep::engine {
 namespace {
 
-constexpr size_t kPromptChunk = 256;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -62,7 +60,7 @@ Result<exec::View> evaluate(exec::Executor& executor, exec::Step step) {
   Result<exec::View> logits = error("the prompt is empty; it must have at least one token");
   std::span<const TokenId> rest = step.tokens;
   while (!rest.empty()) {
-    step.tokens = rest.first(std::min(rest.size(), kPromptChunk));
+    step.tokens = rest.first(std::min(rest.size(), static_cast<size_t>(executor.step_tokens())));
     rest = rest.subspan(step.tokens.size());
     logits = executor.run(step);
     if (!logits.ok()) break;

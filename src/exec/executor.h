@@ -80,6 +80,13 @@ class Executor {
   int64_t positions() const { return positions_; }
   void rewind(int64_t positions);
 
+  // Tokens of a prompt that are best taken in one step.
+  virtual int64_t step_tokens() const { return 256; }
+
+  // Rows of one of the program's weights as it holds them, decoded: [rows, columns].
+  virtual Result<std::vector<float>> read_back(const op::Weight& weight, int64_t first,
+                                               int64_t rows) const;
+
   virtual DType dtype() const = 0;  // of the values that it shows
   virtual Precision precision() const = 0;
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/temporary_folder.h"
+#include "engine/verify.h"
 #include "exec/cuda/executor.h"
 #include "executors/models.h"
 #include "executors/run.h"
@@ -59,6 +60,13 @@ class Cuda : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.error().message;
     const auto program = model->program(tokens);
     ASSERT_TRUE(program.ok()) << program.error().message;
+    const auto executor = exec::find_device("cuda").value()->create(*program, {});
+    ASSERT_TRUE(executor.ok()) << executor.error().message;
+    const auto weights = engine::verify_weights(*program, **executor);
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    for (const engine::WeightCheck& weight : *weights)
+      EXPECT_EQ(weight.wrong, 0) << name << ", " << weight.tensor << ", value "
+                                 << weight.first_wrong;
     const auto ids = random_tokens(random_, program->vocabulary, tokens);
     check(name, *program, ids, DType::kF16, most_half);
     check(name, *program, ids, DType::kF32, most_single);

@@ -252,7 +252,8 @@ void launch_all(const AttentionCall& call, cudaStream_t stream) {
                   static_cast<unsigned>(call.kv_heads * ((group + kHeads - 1) / kHeads)), rows);
   const auto shared =
       static_cast<size_t>(max(kHeads * call.head_size, int64_t{kThreads})) * sizeof(float);
-  const bool prompt = call.splits == 1 && rows > 1 && run_prompt_attention(call, stream);
+  const bool prompt = call.splits == 1 && rows > 1 &&
+                      (run_tensor_attention(call, stream) || run_prompt_attention(call, stream));
   if (!prompt)
     launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
            kThreads, shared, stream, call);

@@ -89,15 +89,17 @@ std::unique_ptr<Blas> Blas::load() {
   auto constants = DeviceMemory::allocate(2 * sizeof(float));
   if (!workspace.ok() || !constants.ok()) return nullptr;
   constexpr float kValues[2] = {0, 1};
-  if (cudaMemcpy(constants->data(), kValues, sizeof kValues, cudaMemcpyHostToDevice) != cudaSuccess)
+  if (cudaMemcpy(constants->data(), kValues, sizeof kValues, cudaMemcpyHostToDevice) !=
+          cudaSuccess ||
+      cudaStreamSynchronize(nullptr) != cudaSuccess)
     return nullptr;
   out->workspace_ = *std::move(workspace);
   out->constants_ = *std::move(constants);
   return out;
 }
 
-Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t tokens) {
-  std::unique_ptr<Shape>& place = shapes_[{rows, columns, tokens}];
+Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t tokens, bool bias) {
+  std::unique_ptr<Shape>& place = shapes_[{rows, columns, tokens, bias}];
   if (place != nullptr) return place.get();
   const Library& l = *library_;
   auto made = std::make_unique<Shape>(l);
@@ -112,6 +114,10 @@ Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t to
   LS_TRY_VOID(check_blas(
       l.desc_set(made->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &on_device, sizeof on_device),
       "cublasLtMatmulDescSetAttribute"));
+  const cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  LS_TRY_VOID(
+      check_blas(l.desc_set(made->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
+                 "cublasLtMatmulDescSetAttribute"));
   const auto n = [](int64_t value) { return static_cast<uint64_t>(value); };
   LS_TRY_VOID(check_blas(l.layout_create(&made->a, CUDA_R_16F, n(columns), n(rows), columns),
                          "cublasLtMatrixLayoutCreate"));
@@ -136,10 +142,14 @@ Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t to
   return place.get();
 }
 
-Result<void> Blas::multiply(const void* weight, const void* x, float* out, int64_t rows,
-                            int64_t columns, int64_t tokens, const float* alpha, bool add,
-                            cudaStream_t stream) {
-  LS_TRY(const Shape* s, shape(rows, columns, tokens));
+Result<void> Blas::multiply(const void* weight, const void* x, const float* bias, float* out,
+                            int64_t rows, int64_t columns, int64_t tokens, const float* alpha,
+                            bool add, cudaStream_t stream) {
+  LS_TRY(const Shape* s, shape(rows, columns, tokens, bias != nullptr));
+  if (bias != nullptr)
+    LS_TRY_VOID(check_blas(
+        library_->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+        "cublasLtMatmulDescSetAttribute"));
   const float* beta = constants_.as<float>() + (add ? 1 : 0);
   return check_blas(library_->matmul(library_->handle, s->desc, alpha, weight, s->a, x, s->b, beta,
                                      out, s->c, out, s->c, &s->algorithm, workspace_.data(),

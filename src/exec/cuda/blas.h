@@ -16,22 +16,23 @@ class Blas {
   static std::unique_ptr<Blas> load();
   ~Blas();
 
-  // out[t] = *alpha * weight · x[t], added to what is there or in its place.
-  // weight [rows, columns] and x [tokens, columns] of halves, out [tokens, rows] of floats.
-  Result<void> multiply(const void* weight, const void* x, float* out, int64_t rows,
-                        int64_t columns, int64_t tokens, const float* alpha, bool add,
+  // out[t] = *alpha * weight · x[t] + bias, added to what is there or in its place.
+  // weight [rows, columns] and x [tokens, columns] of halves, out [tokens, rows] of floats; the
+  // bias may be null.
+  Result<void> multiply(const void* weight, const void* x, const float* bias, float* out,
+                        int64_t rows, int64_t columns, int64_t tokens, const float* alpha, bool add,
                         cudaStream_t stream);
 
  private:
   struct Library;
   struct Shape;
   Blas();
-  Result<const Shape*> shape(int64_t rows, int64_t columns, int64_t tokens);
+  Result<const Shape*> shape(int64_t rows, int64_t columns, int64_t tokens, bool bias);
 
   std::unique_ptr<Library> library_;
   DeviceMemory workspace_;
   DeviceMemory constants_;  // 0 and 1
-  std::map<std::tuple<int64_t, int64_t, int64_t>, std::unique_ptr<Shape>> shapes_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool>, std::unique_ptr<Shape>> shapes_;
 };
 
 }  // namespace lockstep::exec::cuda

@@ -126,6 +126,17 @@ struct Halves {
   uint32_t* largest = nullptr;  // bits of the largest magnitude; all zeros before it is looked for
 };
 
+// Rows as halves, for products with up to kMostProducts weights.
+struct HalveRowsCall {
+  const float* x = nullptr;
+  int64_t count = 0;  // a multiple of four
+  Halves out;
+  uint32_t* next_largest = nullptr;  // becomes zero: the largest of the next rows
+  int weights = 0;
+  const uint32_t* largest_weight[kMostProducts] = {};
+  float* factors = nullptr;  // [weights] that the products must be multiplied by
+};
+
 struct AttentionCall {
   const float* q = nullptr;  // [tokens, heads * head_size]
   float* out = nullptr;      // [tokens, heads * value_size]

@@ -13,6 +13,8 @@ namespace {
 
 // Longest head that attention's kernels hold.
 constexpr int64_t kLongestHead = 512;
+// Pinned memory for what is watched, unless a single value is larger.
+constexpr int64_t kWatchedBytes = 256 << 20;
 
 class CudaExecutor : public Executor {
  public:
@@ -59,6 +61,11 @@ class CudaExecutor : public Executor {
     return layout.bytes();
   }
 
+  int64_t step_tokens() const override { return 2048; }
+  Result<std::vector<float>> read_back(const op::Weight& weight, int64_t first,
+                                       int64_t rows) const override {
+    return weights_.read_back(weight, first, rows);
+  }
   DType dtype() const override { return DType::kF32; }
   Precision precision() const override {
     // In generation quantized weights meet 16-bit integers, in prompts halves, which are coarser.
@@ -73,7 +80,6 @@ class CudaExecutor : public Executor {
     for (RopeTable& table : parts_.ropes) table.fill(positions(), tokens_);
     // A token is over too soon to be cancelled midway.
     if (tokens_ == 1 && token_pass_ != nullptr) return evaluate_token();
-    LS_TRY_VOID(make_room());
     const bool watched = step.observer != nullptr;
     first_row_ = first_rows(program(), step);
     lean_first_row_ = first_row_;
@@ -82,6 +88,7 @@ class CudaExecutor : public Executor {
       lean.observer = nullptr;
       lean_first_row_ = first_rows(program(), lean);
     }
+    LS_TRY_VOID(make_room());
     fill_inputs();
     LS_TRY_VOID(make_room_for_results());
     // Generation that nobody watches is the same launches every time, but for what fill_inputs()
@@ -92,7 +99,7 @@ class CudaExecutor : public Executor {
     else
       LS_TRY_VOID(launch_all(splits));
     LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
-    if (watched) show_all();
+    if (watched) show_copied();
     const int64_t rows = step.all_logits ? tokens_ : 1;
     return View{DType::kF32, logits_.data(), {rows, program().vocabulary}};
   }
@@ -128,23 +135,49 @@ class CudaExecutor : public Executor {
       }
     }
     LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running a token"));
-    if (step_->observer != nullptr) show_all();
-    return View{DType::kF32, token_pass_->logits(), {1, program().vocabulary}};
+    const View logits{DType::kF32, token_pass_->logits(), {1, program().vocabulary}};
+    if (step_->observer != nullptr) {
+      show_copied();
+      if (wants(program().logits())) step_->observer->see(program().logits(), logits);
+    }
+    return logits;
   }
 
-  // Buffers for as many tokens as the step has; they grow and stay.
+  // Buffers for as many tokens as the step has; they grow and stay. Of what is as wide as the
+  // vocabulary there are as many rows as somebody asks for.
   Result<void> make_room() {
-    if (tokens_ <= room_) return {};
-    room_ = 0;  // until all of it is there again
+    int64_t wide_rows = 1;
+    for (size_t i = 0; i < plan_.slot_of.size(); ++i)
+      if (plan_.slot_of[i] >= 0 && program().values[i].width == program().vocabulary)
+        wide_rows = std::max(wide_rows, tokens_ - first_row_[i]);
+    if (tokens_ > room_ || wide_rows > wide_room_) LS_TRY_VOID(grow(wide_rows));
+    buffers_.values.clear();
+    for (const int slot : plan_.slot_of) {
+      if (slot < 0) {
+        buffers_.values.push_back(nullptr);
+        continue;
+      }
+      const int64_t width = plan_.slot_widths[static_cast<size_t>(slot)];
+      const int64_t missing = width == program().vocabulary ? tokens_ - wide_rows : 0;
+      buffers_.values.push_back(activations_.as<float>(slots_[static_cast<size_t>(slot)]) -
+                                missing * width);
+    }
+    return {};
+  }
+
+  Result<void> grow(int64_t wide_rows) {
+    wide_rows = std::max(wide_rows, std::exchange(wide_room_, 0));
+    const int64_t tokens = std::max(tokens_, std::exchange(room_, 0));  // until it is there again
     graphs_.clear();
     activations_ = {};
     inputs_ = {};
     buffers_ = {};
     const op::Program& p = program();
     Layout layout;
-    std::vector<int64_t> slots, ropes;
+    slots_.clear();
+    rope_places_.clear();
     for (const int64_t width : plan_.slot_widths)
-      slots.push_back(layout.place(tokens_ * width * 4));
+      slots_.push_back(layout.place((width == p.vocabulary ? wide_rows : tokens) * width * 4));
     constexpr int64_t kPadding = 64;  // of a row for the products
     x_place_ = layout.place((longest_row_ + kPadding) * 4);
     high_place_ = layout.place(longest_row_);
@@ -159,10 +192,10 @@ class CudaExecutor : public Executor {
     parts_place_ = layout.place(part_floats * 4);
     Layout inputs;
     state_place_ = inputs.place(sizeof(StepState));
-    tokens_place_ = inputs.place(tokens_ * 4);
+    tokens_place_ = inputs.place(tokens * 4);
     for (const RopeTable& table : parts_.ropes)
-      ropes.push_back(
-          inputs.place(tokens_ * static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
+      rope_places_.push_back(
+          inputs.place(tokens * static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
     inputs_place_ = layout.place(inputs.bytes());
     size_t free = 0, total = 0;
     LS_TRY_VOID(check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
@@ -170,19 +203,16 @@ class CudaExecutor : public Executor {
       return error(
           "a step of {} tokens needs {:.1f} GB of activations, {:.1f} GB of the GPU's "
           "memory are free; try {} tokens at a time",
-          tokens_, static_cast<double>(layout.bytes()) / 1e9, static_cast<double>(free) / 1e9,
-          std::max<int64_t>(1, tokens_ * static_cast<int64_t>(free) / 2 / layout.bytes()));
+          tokens, static_cast<double>(layout.bytes()) / 1e9, static_cast<double>(free) / 1e9,
+          std::max<int64_t>(1, tokens * static_cast<int64_t>(free) / 2 / layout.bytes()));
     LS_TRY(activations_, DeviceMemory::allocate(layout.bytes()));
     LS_TRY(inputs_, PinnedMemory::allocate(inputs.bytes()));
-    for (const int slot : plan_.slot_of)
-      buffers_.values.push_back(
-          slot < 0 ? nullptr : activations_.as<float>(slots[static_cast<size_t>(slot)]));
     buffers_.state = activations_.as<StepState>(inputs_place_ + state_place_);
     buffers_.token_ids = activations_.as<int32_t>(inputs_place_ + tokens_place_);
-    for (const int64_t place : ropes)
+    for (const int64_t place : rope_places_)
       buffers_.ropes.push_back(activations_.as<float>(inputs_place_ + place));
-    rope_places_ = std::move(ropes);
-    room_ = tokens_;
+    room_ = tokens;
+    wide_room_ = wide_rows;
     return {};
   }
 
@@ -252,6 +282,7 @@ class CudaExecutor : public Executor {
           break;
         case Stage::Kind::kAttention:
           launch_attention(stage.ops[0], splits);
+          if (tokens_ > 1) LS_TRY_VOID(pace_.keep_close(stream_));
           break;
       }
       LS_TRY_VOID(check(cudaPeekAtLastError(), [&] {
@@ -292,16 +323,20 @@ class CudaExecutor : public Executor {
 
   Result<void> launch_products(const Stage& stage) {
     const op::ValueId input = program().ops[stage.ops[0]].inputs[0];
-    const int64_t first = first_row_of(input), last = tokens_ - 1;
+    const int64_t last = tokens_ - 1;
+    int64_t first = last;
+    for (const size_t index : stage.ops)
+      first = std::min(first, first_row_of(program().ops[index].outputs[0]));
     const int64_t many = last_alone(input) ? last - first : tokens_ - first;
     if (tokens_ > 1 && many > 0) {
-      many_rows_.set_rows(row(input, first));
+      std::vector<ManyRows::Product> products;
       for (const size_t index : stage.ops) {
         const auto& linear = std::get<op::Linear>(program().ops[index].what);
-        LS_TRY_VOID(many_rows_.multiply(
-            weights_.matrix(linear.weight), linear.bias ? weights_.vector(*linear.bias) : nullptr,
-            row(program().ops[index].outputs[0], first), many, stream_));
+        products.push_back({weights_.matrix(linear.weight),
+                            linear.bias ? weights_.vector(*linear.bias) : nullptr,
+                            row(program().ops[index].outputs[0], first)});
       }
+      LS_TRY_VOID(many_rows_.multiply(row(input, first), many, products, stream_));
     }
     if (!last_alone(input)) return {};
     if (tokens_ > 1) {
@@ -367,8 +402,9 @@ class CudaExecutor : public Executor {
   // A value that somebody watches, on its way to the host.
   struct Watched {
     op::ValueId id;
-    int64_t place;  // in pinned memory
     std::vector<int64_t> shape;
+    int64_t bytes;
+    int64_t place = -1;  // in pinned memory, from when it is copied until it is shown
   };
 
   Result<void> make_room_for_results() {
@@ -385,62 +421,76 @@ class CudaExecutor : public Executor {
   Result<void> find_watched() {
     watched_.clear();
     if (step_->observer == nullptr) return {};
-    Layout layout;
-    int64_t scores_bytes = 0;
+    Layout all;
+    int64_t scores_bytes = 0, largest = 0;
     for (const op::Op& op : program().ops)
       for (const op::ValueId id : op.outputs) {
         const op::Value& value = program().value(id);
         if (!wants(id)) continue;
-        Watched watched{id, 0, {tokens_, value.width}};
-        int64_t bytes = tokens_ * value.width * 4;
+        Watched watched{id, {tokens_, value.width}, tokens_ * value.width * 4};
         if (value.shape == op::Value::Shape::kScores) {
           watched.shape = {value.width, tokens_, positions() + tokens_};
-          bytes *= positions() + tokens_;
-          scores_bytes = std::max(scores_bytes, 2 * bytes);
+          watched.bytes *= positions() + tokens_;
+          scores_bytes = std::max(scores_bytes, 2 * watched.bytes);
         } else if (id == program().logits() && !step_->all_logits) {
           watched.shape = {1, value.width};
-          bytes = value.width * 4;
+          watched.bytes = value.width * 4;
         }
-        watched.place = layout.place(bytes);
+        all.place(watched.bytes);
+        largest = std::max(largest, watched.bytes);
         watched_.push_back(std::move(watched));
       }
-    if (results_.size_bytes() < layout.bytes()) {
+    const int64_t room = std::min(all.bytes(), std::max(kWatchedBytes, largest));
+    if (results_.size_bytes() < room) {
       results_ = {};
-      LS_TRY(results_, PinnedMemory::allocate(layout.bytes()));
+      LS_TRY(results_, PinnedMemory::allocate(room));
     }
     if (scores_.size_bytes() < scores_bytes) {
       scores_ = {};
       LS_TRY(scores_, DeviceMemory::allocate(scores_bytes));
     }
+    copies_ = {};
     return {};
   }
 
+  // Starts copying what is watched of an op's outputs. Where pinned memory is full, what has been
+  // copied is shown first.
   Result<void> copy_watched(size_t index, const Buffers& buffers) {
     const op::Op& op = program().ops[index];
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       const op::ValueId id = op.outputs[i];
       const auto watched = std::ranges::find(watched_, id, &Watched::id);
       if (watched == watched_.end()) continue;
-      int64_t numbers = 1;
-      for (const int64_t extent : watched->shape) numbers *= extent;
-      const float* from = nullptr;
+      // A token writes its logits to the host by itself.
+      if (id == program().logits() && &buffers != &buffers_) continue;
+      if (copies_.bytes() + watched->bytes > results_.size_bytes()) {
+        LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
+        show_copied();
+        copies_ = {};
+      }
+      watched->place = copies_.place(watched->bytes);
+      const float* from = scores_.as<float>();
       if (i == 0)
         from = buffers.values[static_cast<size_t>(id)] +
                (tokens_ - watched->shape[0]) * program().value(id).width;
       else
-        from = scores_.as<float>() + static_cast<int64_t>(i - 1) * numbers;
+        from += static_cast<int64_t>(i - 1) * watched->bytes / 4;
       LS_TRY_VOID(
           check(cudaMemcpyAsync(results_.data() + watched->place, from,
-                                static_cast<size_t>(numbers) * 4, cudaMemcpyDefault, stream_),
+                                static_cast<size_t>(watched->bytes), cudaMemcpyDefault, stream_),
                 "cudaMemcpyAsync of " + program().value(id).name));
     }
     return {};
   }
 
-  void show_all() {
-    for (const Watched& watched : watched_)
+  // Shows what has been copied since the last time, in the order of the ops.
+  void show_copied() {
+    for (Watched& watched : watched_) {
+      if (watched.place < 0) continue;
       step_->observer->see(watched.id,
                            {DType::kF32, results_.data() + watched.place, watched.shape});
+      watched.place = -1;
+    }
   }
 
   Stream stream_;
@@ -454,7 +504,9 @@ class CudaExecutor : public Executor {
   bool takes_codes_ = false, takes_floats_ = false;
   int64_t longest_row_ = 0;
 
-  int64_t room_ = 0;  // tokens that the buffers hold
+  int64_t room_ = 0;       // tokens that the buffers hold
+  int64_t wide_room_ = 0;  // rows as wide as the vocabulary
+  std::vector<int64_t> slots_;
   DeviceMemory activations_;
   Buffers buffers_;
   PinnedMemory inputs_;   // of a step, as they will lie on the device
@@ -466,12 +518,15 @@ class CudaExecutor : public Executor {
   int64_t parts_place_ = 0, inputs_place_ = 0;
   int64_t state_place_ = 0, tokens_place_ = 0;  // within the inputs
   Graphs graphs_;
+  Pace pace_;
 
   // Of the current step.
   const Step* step_ = nullptr;
   int64_t tokens_ = 0;
   std::vector<int64_t> first_row_, lean_first_row_;  // by value
-  std::vector<Watched> watched_;
+  std::vector<Watched> watched_;                     // in the order of the ops
+  Layout copies_;                                    // what results_ holds
+  size_t shown_ = 0;
 };
 
 std::string gigabytes(int64_t bytes) {

@@ -33,16 +33,6 @@ __device__ void store(float value, float scale, const Halves& out, int64_t index
     static_cast<__half*>(out.low)[index] = __float2half_rn(scaled - __half2float(high));
 }
 
-struct RowsSource {
-  const float* x;
-  int64_t count;
-  __device__ int64_t groups() const { return (count + 3) / 4; }
-  template <class Body>
-  __device__ void visit(int64_t group, Body&& body) const {
-    for (int64_t i = group * 4; i < min(count, group * 4 + 4); ++i) body(i, x[i]);
-  }
-};
-
 template <quant::Format K>
 struct CodesSource {
   WeightView weight;
@@ -102,20 +92,45 @@ void halve(const Source& source, int64_t groups, const Halves& out, cudaStream_t
   halve_kernel<<<blocks, kThreads, 0, stream>>>(source, out);
 }
 
-__global__ void inverse_scale_kernel(const uint32_t* a, const uint32_t* b, float* out) {
-  *out = 1 / scale_for(*a) * (1 / scale_for(*b));
+__global__ void __launch_bounds__(kThreads) largest_of_rows_kernel(HalveRowsCall call) {
+  const float4* x = reinterpret_cast<const float4*>(call.x);
+  float most = 0;
+#pragma unroll 4
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.count / 4;
+       i += int64_t{gridDim.x} * kThreads) {
+    const float4 f = x[i];
+    most = fmaxf(most, fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w))));
+  }
+  offer_largest(most, call.out.largest);
 }
 
-__global__ void add_bias_kernel(float* x, const float* bias, int64_t columns) {
-  float* row = x + int64_t{blockIdx.x} * columns;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads) row[i] += bias[i];
+__global__ void __launch_bounds__(kThreads) halve_rows_kernel(HalveRowsCall call) {
+  const float scale = scale_for(*call.out.largest);
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *call.next_largest = 0;
+    for (int i = 0; i < call.weights; ++i)
+      call.factors[i] = 1 / scale * (1 / scale_for(*call.largest_weight[i]));
+  }
+  const float4* x = reinterpret_cast<const float4*>(call.x);
+#pragma unroll 4
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.count / 4;
+       i += int64_t{gridDim.x} * kThreads) {
+    const float4 f = x[i];
+    const float scaled[4] = {f.x * scale, f.y * scale, f.z * scale, f.w * scale};
+    __align__(8) __half2 high[2], low[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      high[k] = __floats2half2_rn(scaled[2 * k], scaled[2 * k + 1]);
+      const float2 back = __half22float2(high[k]);
+      low[k] = __floats2half2_rn(scaled[2 * k] - back.x, scaled[2 * k + 1] - back.y);
+    }
+    static_cast<uint2*>(call.out.high)[i] = *reinterpret_cast<const uint2*>(high);
+    if (call.out.low != nullptr)
+      static_cast<uint2*>(call.out.low)[i] = *reinterpret_cast<const uint2*>(low);
+  }
 }
 
 }  // namespace
-
-void run_halve(const float* x, int64_t count, const Halves& out, cudaStream_t stream) {
-  halve(RowsSource{x, count}, (count + 3) / 4, out, stream);
-}
 
 void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream) {
   const int64_t numbers = weight.rows * weight.columns;
@@ -127,13 +142,11 @@ void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream)
                [&]<class T>() { halve(FloatsSource<T>{weight}, numbers, out, stream); });
 }
 
-void run_inverse_scale(const uint32_t* largest_a, const uint32_t* largest_b, float* out,
-                       cudaStream_t stream) {
-  inverse_scale_kernel<<<1, 1, 0, stream>>>(largest_a, largest_b, out);
-}
-
-void run_add_bias(float* x, const float* bias, int64_t rows, int64_t columns, cudaStream_t stream) {
-  add_bias_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, bias, columns);
+void run_halve_rows(const HalveRowsCall& call, cudaStream_t stream) {
+  const auto blocks =
+      static_cast<unsigned>(min(kMostBlocks, (call.count / 4 + kThreads - 1) / kThreads));
+  largest_of_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
+  halve_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
 }
 
 }  // namespace lockstep::exec::cuda

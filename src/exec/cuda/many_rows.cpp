@@ -30,7 +30,8 @@ Result<void> make_room(HalfWeight& out, int64_t count, bool low) {
 
 }  // namespace
 
-Result<Halves> ManyRows::halves_of(const WeightView& weight, cudaStream_t stream) {
+Result<Halves> ManyRows::halves_of(const WeightView& weight, HalfWeight& scratch,
+                                   cudaStream_t stream) {
   if (const auto found = resident_.find(weight.codes); found != resident_.end())
     return found->second.halves;
   const bool low = weight.format == quant::Format::kF32;
@@ -40,56 +41,66 @@ Result<Halves> ManyRows::halves_of(const WeightView& weight, cudaStream_t stream
   // A tenth of the memory stays free for longer prompts.
   const bool stays =
       count * (low ? 4 : 2) < static_cast<int64_t>(free - std::min(free, total / 10));
-  HalfWeight& place = stays ? resident_[weight.codes] : scratch_;
+  HalfWeight& place = stays ? resident_[weight.codes] : scratch;
   if (!stays) LS_TRY_VOID(check(cudaStreamSynchronize(stream), "waiting for a product"));
   LS_TRY_VOID(make_room(place, count, low));
   run_halve(weight, place.halves, stream);
   return place.halves;
 }
 
-Result<void> ManyRows::prepare_rows(int64_t count, bool low, cudaStream_t stream) {
-  if (have_high_ && (have_low_ || !low)) return {};
-  if (rows_.memory.size_bytes() < 4 * count + 1024)
+Result<void> ManyRows::make_room_for_rows(int64_t count, cudaStream_t stream) {
+  if (rows_.size_bytes() < 4 * count) {
     LS_TRY_VOID(check(cudaStreamSynchronize(stream), "waiting for a product"));
-  LS_TRY_VOID(make_room(rows_, count, true));
-  Halves halves = rows_.halves;
-  if (!low) halves.low = nullptr;
-  run_halve(x_, count, halves, stream);
-  have_high_ = true;
-  have_low_ = low;
-  return {};
+    rows_ = {};
+    LS_TRY(rows_, DeviceMemory::allocate(4 * count));
+  }
+  if (numbers_.data() != nullptr) return {};
+  LS_TRY(numbers_, DeviceMemory::allocate((2 + kMostProducts) * 4));
+  return check(cudaMemsetAsync(numbers_.data(), 0, 8, stream), "cudaMemsetAsync");
 }
 
-Result<void> ManyRows::multiply(const WeightView& weight, const float* bias, float* out,
-                                int64_t tokens, cudaStream_t stream) {
+Result<void> ManyRows::multiply(const float* x, int64_t tokens, std::span<const Product> products,
+                                cudaStream_t stream) {
   if (!looked_for_blas_) blas_ = Blas::load();
   looked_for_blas_ = true;
   // Tensor cores want rows of whole 16 bytes.
-  if (blas_ == nullptr || weight.columns % 8 != 0) {
-    MatmulCall call;
-    call.weight = weight;
-    call.bias = bias;
-    call.x = x_;
-    call.out = out;
-    call.tokens = tokens;
-    run_matmul(call, stream);
+  if (blas_ == nullptr || products[0].weight.columns % 8 != 0) {
+    for (const Product& product : products)
+      run_matmul({product.weight, product.bias, x, product.out, tokens}, stream);
     return {};
   }
-  if (alpha_.data() == nullptr) {
-    LS_TRY(alpha_, DeviceMemory::allocate(sizeof(float)));
+  if (const auto most = static_cast<size_t>(kMostProducts); products.size() > most) {
+    LS_TRY_VOID(multiply(x, tokens, products.first(most), stream));
+    return multiply(x, tokens, products.subspan(most), stream);
   }
-  const bool exact = is_float(weight);
-  LS_TRY_VOID(prepare_rows(tokens * weight.columns, exact, stream));
-  LS_TRY(const Halves w, halves_of(weight, stream));
-  const auto* alpha = alpha_.as<float>();
-  run_inverse_scale(w.largest, rows_.halves.largest, alpha_.as<float>(), stream);
-  const auto product = [&](const void* a, const void* x, bool add) {
-    return blas_->multiply(a, x, out, weight.rows, weight.columns, tokens, alpha, add, stream);
-  };
-  LS_TRY_VOID(product(w.high, rows_.halves.high, false));
-  if (exact) LS_TRY_VOID(product(w.high, rows_.halves.low, true));
-  if (w.low != nullptr) LS_TRY_VOID(product(w.low, rows_.halves.high, true));
-  if (bias != nullptr) run_add_bias(out, bias, tokens, weight.rows, stream);
+  const int64_t count = tokens * products[0].weight.columns;
+  LS_TRY_VOID(make_room_for_rows(count, stream));
+  HalveRowsCall call;
+  call.x = x;
+  call.count = count;
+  call.out = {rows_.data(), nullptr, numbers_.as<uint32_t>() + turn_};
+  turn_ = 1 - turn_;
+  call.next_largest = numbers_.as<uint32_t>() + turn_;
+  call.factors = numbers_.as<float>(8);
+  Halves weights[kMostProducts];
+  for (const Product& product : products) {
+    if (is_float(product.weight)) call.out.low = rows_.data() + 2 * count;
+    LS_TRY(weights[call.weights], halves_of(product.weight, scratch_[call.weights], stream));
+    call.largest_weight[call.weights] = weights[call.weights].largest;
+    ++call.weights;
+  }
+  run_halve_rows(call, stream);
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    const Halves& w = weights[i];
+    const auto add_product = [&](const void* a, const void* b, const float* bias, bool add) {
+      return blas_->multiply(a, b, bias, product.out, product.weight.rows, product.weight.columns,
+                             tokens, call.factors + i, add, stream);
+    };
+    LS_TRY_VOID(add_product(w.high, call.out.high, product.bias, false));
+    if (is_float(product.weight)) LS_TRY_VOID(add_product(w.high, call.out.low, nullptr, true));
+    if (w.low != nullptr) LS_TRY_VOID(add_product(w.low, call.out.high, nullptr, true));
+  }
   return {};
 }
 

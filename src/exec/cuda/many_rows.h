@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 
 #include "exec/cuda/blas.h"
 #include "exec/cuda/calls.h"
@@ -15,12 +16,13 @@ namespace lockstep::exec::cuda {
 // each; rows that meet quantized weights are rounded to one half.
 class ManyRows {
  public:
-  // The rows that the next products take.
-  void set_rows(const float* x) {
-    x_ = x;
-    have_high_ = have_low_ = false;
-  }
-  Result<void> multiply(const WeightView& weight, const float* bias, float* out, int64_t tokens,
+  struct Product {
+    WeightView weight;
+    const float* bias = nullptr;  // may be null
+    float* out = nullptr;         // [tokens, rows of the weight]
+  };
+  // Products with the same rows x [tokens, columns].
+  Result<void> multiply(const float* x, int64_t tokens, std::span<const Product> products,
                         cudaStream_t stream);
 
  private:
@@ -28,17 +30,16 @@ class ManyRows {
     DeviceMemory memory;
     Halves halves;
   };
-  Result<Halves> halves_of(const WeightView& weight, cudaStream_t stream);
-  Result<void> prepare_rows(int64_t count, bool low, cudaStream_t stream);
+  Result<Halves> halves_of(const WeightView& weight, HalfWeight& scratch, cudaStream_t stream);
+  Result<void> make_room_for_rows(int64_t count, cudaStream_t stream);
 
   bool looked_for_blas_ = false;
-  std::unique_ptr<Blas> blas_;  // null where the library is missing
-  const float* x_ = nullptr;
-  bool have_high_ = false, have_low_ = false;
-  HalfWeight rows_;     // x
-  HalfWeight scratch_;  // of weights that do not stay
+  std::unique_ptr<Blas> blas_;         // null where the library is missing
+  DeviceMemory rows_;                  // x as halves
+  HalfWeight scratch_[kMostProducts];  // of weights that do not stay
   std::map<const uint8_t*, HalfWeight> resident_;
-  DeviceMemory alpha_;
+  DeviceMemory numbers_;  // two largest magnitudes that take turns, and a factor for each product
+  int turn_ = 0;
 };
 
 }  // namespace lockstep::exec::cuda

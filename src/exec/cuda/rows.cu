@@ -15,7 +15,7 @@
 namespace lockstep::exec::cuda {
 namespace {
 
-constexpr int kThreads = 512, kMostThreads = 1024;
+constexpr int kFewThreads = 128, kThreads = 512, kMostThreads = 1024;
 
 // Columns that a block works on. (A row is short enough for 32 bits, which divide faster.)
 struct Columns {
@@ -244,8 +244,15 @@ void run_rows(const RowsCall& call, cudaStream_t stream) {
         break;
       }
   }
-  const bool alone = call.tokens == 1 && shared.parts == 1;
+  int threads = kMostThreads;
+  if (call.tokens > 1 || shared.parts > 1) {
+    // Many tokens want small blocks, of which more are at home at once.
+    int64_t widest = 0;
+    for (int i = 0; i < call.count; ++i) widest = std::max(widest, call.tasks[i].width);
+    threads = kThreads;
+    while (call.tokens > 1 && threads > kFewThreads && widest <= 4 * threads) threads /= 2;
+  }
   launch(rows_kernel, dim3(static_cast<unsigned>(call.tokens), static_cast<unsigned>(shared.parts)),
-         alone ? kMostThreads : kThreads, 0, stream, shared);
+         threads, 0, stream, shared);
 }
 }  // namespace lockstep::exec::cuda

@@ -30,4 +30,31 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// Keeps the host from running far ahead of the device, so that what it has enqueued can be
+// abandoned soon.
+class Pace {
+ public:
+  Pace() = default;
+  Pace(const Pace&) = delete;
+  Pace& operator=(const Pace&) = delete;
+  ~Pace() {
+    for (cudaEvent_t event : events_)
+      if (event != nullptr) cudaEventDestroy(event);
+  }
+  // Waits until the device has come to where this was called the time before.
+  Result<void> keep_close(cudaStream_t stream) {
+    for (cudaEvent_t& event : events_)
+      if (event == nullptr)
+        LS_TRY_VOID(
+            check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
+    LS_TRY_VOID(check(cudaEventRecord(events_[next_], stream), "cudaEventRecord"));
+    next_ = 1 - next_;
+    return check(cudaEventSynchronize(events_[next_]), "cudaEventSynchronize");
+  }
+
+ private:
+  cudaEvent_t events_[2] = {};
+  int next_ = 0;
+};
+
 }  // namespace lockstep::exec::cuda

@@ -5,40 +5,45 @@
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/launch.cuh"
-#include "exec/cuda/pipe.cuh"
+#include "exec/cuda/mma.cuh"
 #include "exec/cuda/token_calls.h"
 
 namespace lockstep::exec::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kMostHeads = 8;             // of a block
-constexpr int kSpan = 64;                 // positions of a block
-constexpr int kParts = kThreads / kSpan;  // threads of a position
+constexpr int kHeads = 8;           // of a block, at most
+constexpr int kWarps = kHeads + 1;  // one more for the new key
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kSpan = 64;                       // positions of a block
+constexpr int kParts = kHeads * kWarp / kSpan;  // threads of a position
 constexpr int kMostShared = 96 * 1024;
 
-// Shared memory, in bytes: keys and values of the span, q and the new k (first as they come, then
-// as they are used), the sums of the values, and the rotations.
-struct Places {
-  int values, raw, ready, mix, tables, end;
-};
-__host__ __device__ Places places(const AttentionCall& call) {
-  const int number = call.cache.half ? 2 : 4;
-  const int head = static_cast<int>(call.head_size), value = static_cast<int>(call.value_size);
-  Places out;
-  out.values = kSpan * head * number;
-  out.raw = out.values + kSpan * value * number;
-  out.ready = out.raw + (kMostHeads + 1) * head * 4;
-  out.mix = out.ready + (kMostHeads + 1) * head * 4;
-  out.tables = out.mix + kMostHeads * max(kThreads * 2, value) * 4;
-  out.end = out.tables + head * 4;
-  return out;
+// Rows in shared memory are 16 bytes longer than they need be, so that eight of them meet in no
+// bank.
+template <class T>
+__host__ __device__ constexpr int row_stride(int size) {
+  return size + 16 / static_cast<int>(sizeof(T));
 }
 
-// Rows whose length is a multiple of all banks would meet in the same ones: every other row has the
-// halves of each eight chunks of 16 bytes swapped.
-__device__ inline int chunk_place(int row, int chunk, int chunks) {
-  return row * chunks + (chunks % 8 == 0 ? chunk ^ ((row & 1) * 4) : chunk);
+// Shared memory, in bytes: keys and values of the span, q and the new k as they come and as they
+// are used, what the probabilities go through, and the rotations.
+struct Places {
+  int values, raw, ready, halves, mix, tables, end;
+};
+template <class T>
+__host__ __device__ Places places(const AttentionCall& call) {
+  const int head = static_cast<int>(call.head_size), value = static_cast<int>(call.value_size);
+  const int number = static_cast<int>(sizeof(T));
+  Places out;
+  out.values = kSpan * row_stride<T>(head) * number;
+  out.raw = out.values + kSpan * row_stride<T>(value) * number;
+  out.ready = out.raw + (kHeads + 1) * head * 4;
+  out.halves = out.ready + (kHeads + 1) * head * 4;
+  out.mix = out.halves + (number == 2 ? 2 * kHeads * row_stride<T>(head) * number : 0);
+  out.tables = out.mix + (number == 2 ? 2 * kHeads * row_stride<T>(kSpan) * number
+                                      : kHeads * max(kThreads * 2, value) * 4);
+  out.end = out.tables + head * 4;
+  return out;
 }
 
 template <class T>
@@ -90,34 +95,180 @@ __device__ void take_head(const TokenAttention& call, const float* from, const f
     if (rotated != nullptr) rotated[i] = value;
     ready[i] = value;
   }
+  __syncwarp();
 }
 
-template <class T, int H>  // up to H heads
+// A head of q for the tensor cores: row `row` has its halves, row + kHeads what is left of them.
+// Gives the factor from products to scores.
+__device__ float split_head(const float* ready, int size, float scale, int row, __half* halves) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float most = 0;
+  for (int i = lane; i < size; i += kWarp) most = fmaxf(most, fabsf(ready[i]));
+  const int shift = shift_into_range(warp_max(most));
+  const float factor = power_of_two(shift);
+  const int stride = row_stride<__half>(size);
+  for (int i = 2 * lane; i < size; i += 2 * kWarp) {
+    uint32_t high, low;
+    split(ready[i] * factor, ready[i + 1] * factor, high, low);
+    *reinterpret_cast<uint32_t*>(halves + row * stride + i) = high;
+    *reinterpret_cast<uint32_t*>(halves + (row + kHeads) * stride + i) = low;
+  }
+  return scale * power_of_two(-shift);
+}
+
+// What a block knows of its work.
+struct Work {
+  int first_head, heads, kv_head, head_size, value_size;
+  int count;  // positions of the span
+};
+
+// Scores of the span on the tensor cores: a warp takes eight positions. [kHeads][kSpan]
+__device__ void score_halves(const AttentionCall& a, const Work& work, const __half* halves,
+                             const __half* keys, const float* unscale, float (*scores)[kSpan]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int stride = row_stride<__half>(work.head_size);
+  if (warp >= kSpan / 8) return;
+  float sums[4] = {};
+#pragma unroll 4
+  for (int step = 0; step < work.head_size; step += 16) {
+    Left q;
+    load_matrices<false>(halves + lane % 16 * stride + step + lane / 16 * 8, q.words[0], q.words[1],
+                         q.words[2], q.words[3]);
+    const __half* key = keys + (warp * 8 + lane / 4) * stride + step + lane % 4 * 2;
+    const Right k{
+        {*reinterpret_cast<const uint32_t*>(key), *reinterpret_cast<const uint32_t*>(key + 8)}};
+    multiply_add(sums, q, k);
+  }
+  const int h = lane / 4, p = warp * 8 + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float score = (sums[i] + sums[2 + i]) * unscale[h];
+    if (a.soft_cap > 0) score = a.soft_cap * tanhf(score / a.soft_cap);
+    scores[h][p + i] = p + i < work.count ? score : -INFINITY;
+  }
+}
+
+// kParts neighbouring threads share a position, and add up their chunks' products.
+__device__ void score_floats(const AttentionCall& a, const Work& work, const float* ready,
+                             const float* keys, float (*scores)[kSpan]) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int p = thread / kParts, part = thread % kParts;
+  if (p >= kSpan) return;  // a whole warp
+  float dots[kHeads] = {};
+  if (p < work.count)
+    for (int i = part * 4; i < work.head_size; i += kParts * 4) {
+      const float4 k =
+          *reinterpret_cast<const float4*>(keys + p * row_stride<float>(work.head_size) + i);
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        const float4 q = *reinterpret_cast<const float4*>(ready + h * work.head_size + i);
+        dots[h] = fmaf(q.w, k.w, fmaf(q.z, k.z, fmaf(q.y, k.y, fmaf(q.x, k.x, dots[h]))));
+      }
+    }
+#pragma unroll
+  for (int step = 1; step < kParts; step *= 2)
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) dots[h] += __shfl_xor_sync(~0u, dots[h], step);
+  if (part == 0)
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      scores[h][p] = p < work.count ? finish_score(a, dots[h]) : -INFINITY;
+}
+
+// Values times probabilities, on the tensor cores: a warp takes eight numbers of the values at a
+// time. keep(head, place, sum).
+template <class Keep>
+__device__ void mix_halves(const Work& work, const __half* probs, const __half* values,
+                           Keep&& keep) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int stride = row_stride<__half>(work.value_size);
+  for (int first = warp * 8; first < work.value_size; first += kWarps * 8) {
+    float sums[4] = {};
+#pragma unroll
+    for (int step = 0; step < kSpan; step += 16) {
+      if (step >= work.count) break;
+      Left p;
+      load_matrices<false>(probs + lane % 16 * row_stride<__half>(kSpan) + step + lane / 16 * 8,
+                           p.words[0], p.words[1], p.words[2], p.words[3]);
+      Right v;
+      load_two_matrices_transposed(values + (step + lane % 16) * stride + first, v.words[0],
+                                   v.words[1]);
+      multiply_add(sums, p, v);
+    }
+    const int h = lane / 4;
+    if (h >= work.heads) continue;
+    keep(h, first + lane % 4 * 2, sums[0] + sums[2]);
+    keep(h, first + lane % 4 * 2 + 1, sums[1] + sums[3]);
+  }
+}
+
+// The same in single precision: two neighbouring numbers of the values a thread; positions in as
+// many parts as there are threads for. `sums`: [kHeads][parts][value_size]
+template <class Keep>
+__device__ void mix_floats(const Work& work, const float (*probs)[kSpan], const float* values,
+                           float* sums, Keep&& keep) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int pairs = work.value_size / 2;
+  const int parts = max(1, kThreads / pairs), part = thread / pairs;
+  if (part < parts)
+    for (int pair = thread - part * pairs; pair < pairs; pair += kThreads) {
+      float mix[kHeads][2] = {};
+      for (int p = part; p < work.count; p += parts) {
+        const float2 v = *reinterpret_cast<const float2*>(
+            values + p * row_stride<float>(work.value_size) + 2 * pair);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          mix[h][0] = fmaf(probs[h][p], v.x, mix[h][0]);
+          mix[h][1] = fmaf(probs[h][p], v.y, mix[h][1]);
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+        *reinterpret_cast<float2*>(sums + ((h * parts + part) * pairs + pair) * 2) =
+            make_float2(mix[h][0], mix[h][1]);
+    }
+  __syncthreads();
+  const int h = thread / (kThreads / kHeads);
+  if (h >= work.heads) return;
+  for (int d = thread % (kThreads / kHeads); d < work.value_size; d += kThreads / kHeads) {
+    float mix = 0;
+    for (int i = 0; i < parts; ++i) mix += sums[(h * parts + i) * work.value_size + d];
+    keep(h, d, mix);
+  }
+}
+
+template <class T>
 __global__ void __launch_bounds__(kThreads)
     token_attention_kernel(const __grid_constant__ TokenAttention call) {
+  constexpr bool kHalf = sizeof(T) == 2;
   const AttentionCall& a = call.attention;
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ __align__(16) float scores[kSpan][H];
-  __shared__ float largest[H], total[H];
+  __shared__ float scores[kHeads][kSpan], largest[kHeads], total[kHeads], unscale[kHeads];
   __shared__ bool is_last;
   let_next_start();
   touch_parameters(call);
-  const Places at = places(a);
+  const Places at = places<T>(a);
   constexpr int kNumbers = 16 / sizeof(T);
-  T* keys = reinterpret_cast<T*>(memory);
-  T* values = reinterpret_cast<T*>(memory + at.values);
-  float* raw = reinterpret_cast<float*>(memory + at.raw);      // [heads + 1][head_size], k last
-  float* ready = reinterpret_cast<float*>(memory + at.ready);  // the same
-  float* sums = reinterpret_cast<float*>(memory + at.mix);
+  T* keys = reinterpret_cast<T*>(memory);                          // [span][head_size]
+  T* values = reinterpret_cast<T*>(memory + at.values);            // [span][value_size]
+  float* raw = reinterpret_cast<float*>(memory + at.raw);          // [heads + 1][head_size], k last
+  float* ready = reinterpret_cast<float*>(memory + at.ready);      // the same
+  __half* halves = reinterpret_cast<__half*>(memory + at.halves);  // of q: [2][heads][head_size]
+  __half* probs = reinterpret_cast<__half*>(memory + at.mix);      // [2][heads][span]
   float* rotations = reinterpret_cast<float*>(memory + at.tables);  // cosines, then sines
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  const int head_size = static_cast<int>(a.head_size), value_size = static_cast<int>(a.value_size);
   const int group = static_cast<int>(a.heads) / static_cast<int>(a.kv_heads);
-  const int head_chunks = (group + H - 1) / H;
-  const int kv_head = static_cast<int>(blockIdx.y) / head_chunks;
-  const int chunk = static_cast<int>(blockIdx.y) - kv_head * head_chunks;
-  const int first_head = kv_head * group + chunk * H;
-  const int heads = min(H, group - chunk * H);
+  const int head_chunks = (group + kHeads - 1) / kHeads;
+  Work work;
+  work.head_size = static_cast<int>(a.head_size);
+  work.value_size = static_cast<int>(a.value_size);
+  work.kv_head = static_cast<int>(blockIdx.y) / head_chunks;
+  const int chunk = static_cast<int>(blockIdx.y) - work.kv_head * head_chunks;
+  work.first_head = work.kv_head * group + chunk * kHeads;
+  work.heads = min(kHeads, group - chunk * kHeads);
+  const int head_size = work.head_size, value_size = work.value_size;
 
   // The state and the rotations were written before any of this token's kernels: no need to wait.
   const auto position = static_cast<int>(a.state->first_position);
@@ -129,95 +280,88 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int begin = max(static_cast<int>(range.begin), split * kSpan);
-  const int count = min(position + 1, (split + 1) * kSpan) - begin;
+  work.count = min(position + 1, (split + 1) * kSpan) - begin;
   const bool has_new = split == last_split;
-  const int old = count - (has_new ? 1 : 0);
-  T* cached_keys = static_cast<T*>(a.cache.keys) + kv_head * a.cache.positions * head_size;
-  T* cached_values = static_cast<T*>(a.cache.values) + kv_head * a.cache.positions * value_size;
-  const int key_chunks = head_size / kNumbers, value_chunks = value_size / kNumbers;
-  {
-    const T* from = cached_keys + static_cast<int64_t>(begin) * head_size;
-    for (int i = thread; i < old * key_chunks; i += kThreads) {
-      const int p = i / key_chunks;
-      copy_16(keys + chunk_place(p, i - p * key_chunks, key_chunks) * kNumbers,
-              from + i * kNumbers);
+  const int old = work.count - (has_new ? 1 : 0);
+  T* cached_keys = static_cast<T*>(a.cache.keys) + work.kv_head * a.cache.positions * head_size;
+  T* cached_values =
+      static_cast<T*>(a.cache.values) + work.kv_head * a.cache.positions * value_size;
+  const auto copy_rows = [&](const T* from, T* to, int size) {
+    const int chunks = size / kNumbers;
+    for (int i = thread; i < old * chunks; i += kThreads) {
+      const int p = i / chunks;
+      copy_16(to + p * row_stride<T>(size) + (i - p * chunks) * kNumbers,
+              from + static_cast<int64_t>(begin) * size + i * kNumbers);
     }
-    from = cached_values + static_cast<int64_t>(begin) * value_size;
-    for (int i = thread; i < old * value_chunks; i += kThreads)
-      copy_16(values + i * kNumbers, from + i * kNumbers);
-  }
+  };
+  copy_rows(cached_keys, keys, head_size);
+  copy_rows(cached_values, values, value_size);
   if (call.cosines != nullptr)
     for (int i = thread; i < 2 * call.pairs; i += kThreads)
       rotations[i] = i < call.pairs ? call.cosines[i] : call.sines[i - call.pairs];
-  for (int i = thread; i < (H - heads) * head_size; i += kThreads)
-    ready[heads * head_size + i] = 0;  // of heads that are not there
+  // Heads that are not there, and values that zero is to be multiplied with.
+  for (int i = thread; i < (kHeads - work.heads) * head_size; i += kThreads)
+    ready[work.heads * head_size + i] = 0;
+  if constexpr (kHalf)
+    for (int i = work.count * row_stride<T>(value_size) + thread;
+         i < (work.count + 15) / 16 * 16 * row_stride<T>(value_size); i += kThreads)
+      values[i] = T(0.0f);
   __syncthreads();
 
   wait_for_inputs();
-  if (has_new)
-    for (int i = kThreads - 1 - thread; i < value_size; i += kThreads) {
-      const T value = stored<T>(call.v[kv_head * value_size + i]);
-      values[old * value_size + i] = value;
-      if (chunk == 0) cached_values[static_cast<int64_t>(position) * value_size + i] = value;
-    }
+  float new_value = 0;  // on its way while the heads are taken
+  if (has_new && thread < value_size) new_value = call.v[work.kv_head * value_size + thread];
   // The block that has the new position keeps what comes on the way.
-  for (int row = warp; row < heads + (has_new ? 1 : 0); row += kWarps) {
-    const bool is_q = row < heads;
+  const int row = warp;
+  const bool is_q = row < kHeads;
+  if (is_q ? kHalf || row < work.heads : has_new) {
     const TokenAttention::Heads& side = is_q ? call.q : call.k;
-    const int offset = (is_q ? first_head + row : kv_head) * head_size;
-    const int place = (is_q ? row : H) * head_size;
-    take_head(call, side.raw + offset, side.norm_weight,
-              has_new && side.normed != nullptr ? side.normed + offset : nullptr,
-              has_new && side.rotated != nullptr ? side.rotated + offset : nullptr, rotations,
-              raw + place, ready + place);
-    if (is_q) continue;
-    __syncwarp();
-    for (int i = lane; i < head_size; i += kWarp) {
-      const T key = stored<T>(ready[place + i]);
-      keys[chunk_place(old, i / kNumbers, key_chunks) * kNumbers + i % kNumbers] = key;
-      if (chunk == 0) cached_keys[static_cast<int64_t>(position) * head_size + i] = key;
+    const int offset = (is_q ? work.first_head + row : work.kv_head) * head_size;
+    if (!is_q || row < work.heads)
+      take_head(call, side.raw + offset, side.norm_weight,
+                has_new && side.normed != nullptr ? side.normed + offset : nullptr,
+                has_new && side.rotated != nullptr ? side.rotated + offset : nullptr, rotations,
+                raw + row * head_size, ready + row * head_size);
+    if (!is_q) {
+      for (int i = lane; i < head_size; i += kWarp) {
+        const T key = stored<T>(ready[row * head_size + i]);
+        keys[old * row_stride<T>(head_size) + i] = key;
+        if (chunk == 0) cached_keys[static_cast<int64_t>(position) * head_size + i] = key;
+      }
+    } else if constexpr (kHalf) {
+      const float factor = split_head(ready + row * head_size, head_size, a.scale, row, halves);
+      if (lane == 0) unscale[row] = factor;
     }
   }
+  if (has_new)
+    for (int i = thread; i < value_size; i += kThreads) {
+      const T value = stored<T>(i == thread ? new_value : call.v[work.kv_head * value_size + i]);
+      values[old * row_stride<T>(value_size) + i] = value;
+      if (chunk == 0) cached_values[static_cast<int64_t>(position) * value_size + i] = value;
+    }
   wait_for_copies();
   __syncthreads();
 
-  {  // kParts neighbouring threads share a position, and add up their chunks' products
-    const int p = thread / kParts, part = thread % kParts;
-    float dots[H] = {};
-    if (p < count)
-#pragma unroll 2
-      for (int c = part; c < key_chunks; c += kParts) {
-        const uint4 words =
-            *reinterpret_cast<const uint4*>(keys + chunk_place(p, c, key_chunks) * kNumbers);
-        const T* numbers = reinterpret_cast<const T*>(&words);
-#pragma unroll
-        for (int k = 0; k < kNumbers; k += 4)
-#pragma unroll
-          for (int h = 0; h < H; ++h) {
-            const float4 q =
-                *reinterpret_cast<const float4*>(ready + h * head_size + c * kNumbers + k);
-            dots[h] = fmaf(q.x, number(numbers[k]), dots[h]);
-            dots[h] = fmaf(q.y, number(numbers[k + 1]), dots[h]);
-            dots[h] = fmaf(q.z, number(numbers[k + 2]), dots[h]);
-            dots[h] = fmaf(q.w, number(numbers[k + 3]), dots[h]);
-          }
-      }
-#pragma unroll
-    for (int step = 1; step < kParts; step *= 2)
-#pragma unroll
-      for (int h = 0; h < H; ++h) dots[h] += __shfl_xor_sync(~0u, dots[h], step);
-    if (part == 0)
-#pragma unroll
-      for (int h = 0; h < H; ++h) scores[p][h] = p < count ? finish_score(a, dots[h]) : -INFINITY;
-  }
+  if constexpr (kHalf)
+    score_halves(a, work, halves, keys, unscale, scores);
+  else
+    score_floats(a, work, ready, keys, scores);
   __syncthreads();
-  if (warp < H) {
-    const float x = scores[lane][warp], y = scores[lane + kWarp][warp];
+  if (warp < kHeads) {
+    const float x = scores[warp][2 * lane], y = scores[warp][2 * lane + 1];
     const float most = warp_max(fmaxf(x, y));
-    const float ex = lane < count ? expf(x - most) : 0.0f;
-    const float ey = lane + kWarp < count ? expf(y - most) : 0.0f;
-    scores[lane][warp] = ex;
-    scores[lane + kWarp][warp] = ey;
+    const float ex = 2 * lane < work.count ? expf(x - most) : 0.0f;
+    const float ey = 2 * lane + 1 < work.count ? expf(y - most) : 0.0f;
+    if constexpr (kHalf) {
+      constexpr int kStride = row_stride<__half>(kSpan);
+      uint32_t high, low;
+      ::lockstep::exec::cuda::split(ex, ey, high, low);
+      *reinterpret_cast<uint32_t*>(probs + warp * kStride + 2 * lane) = high;
+      *reinterpret_cast<uint32_t*>(probs + (warp + kHeads) * kStride + 2 * lane) = low;
+    } else {
+      scores[warp][2 * lane] = ex;
+      scores[warp][2 * lane + 1] = ey;
+    }
     const float sum = warp_sum(ex + ey);
     if (lane == 0) {
       largest[warp] = most;
@@ -226,49 +370,21 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
 
-  // Two neighbouring numbers of the values a thread; positions in as many parts as there are
-  // threads for.
-  const int pairs = value_size / 2;
-  const int parts = max(1, kThreads / pairs);
-  const int part = thread / pairs;
-  if (part < parts)
-    for (int pair = thread - part * pairs; pair < pairs; pair += kThreads) {
-      float mix[H][2] = {};
-#pragma unroll 4
-      for (int p = part; p < count; p += parts) {
-        const T* value = values + p * value_size + 2 * pair;
-        const float x = number(value[0]), y = number(value[1]);
-#pragma unroll
-        for (int h = 0; h < H; ++h) {
-          mix[h][0] = fmaf(scores[p][h], x, mix[h][0]);
-          mix[h][1] = fmaf(scores[p][h], y, mix[h][1]);
-        }
-      }
-      // [head][part][pair][2]
-#pragma unroll
-      for (int h = 0; h < H; ++h)
-        *reinterpret_cast<float2*>(sums + ((h * parts + part) * pairs + pair) * 2) =
-            make_float2(mix[h][0], mix[h][1]);
-    }
-  __syncthreads();
-
   const int splits = last_split - first_split + 1;
   const int64_t stride = value_size + 2;
-  float* kept = a.parts + first_head * a.splits * stride;  // [head][split][value_size + 2]
-  // A head by as many warps as there are for each.
-  constexpr int kStep = kThreads / H;
-  const int h = thread / kStep;
-  if (h < heads)
-    for (int d = thread % kStep; d < value_size; d += kStep) {
-      float mix = 0;
-      for (int i = 0; i < parts; ++i) mix += sums[(h * parts + i) * value_size + d];
-      if (splits == 1)
-        a.out[(first_head + h) * value_size + d] = mix / total[h];
-      else
-        kept[(h * a.splits + split) * stride + d] = mix;
-    }
+  float* kept = a.parts + work.first_head * a.splits * stride;  // [head][split][value_size + 2]
+  const auto keep = [&](int h, int d, float mix) {
+    if (splits == 1)
+      a.out[(work.first_head + h) * value_size + d] = mix / total[h];
+    else
+      kept[(h * a.splits + split) * stride + d] = mix;
+  };
+  if constexpr (kHalf)
+    mix_halves(work, probs, values, keep);
+  else
+    mix_floats(work, scores, values, reinterpret_cast<float*>(memory + at.mix), keep);
   if (splits == 1) return;
-  if (thread < heads) {
+  if (thread < work.heads) {
     kept[(thread * a.splits + split) * stride + value_size] = largest[thread];
     kept[(thread * a.splits + split) * stride + value_size + 1] = total[thread];
   }
@@ -280,30 +396,30 @@ __global__ void __launch_bounds__(kThreads)
     if (is_last) call.arrived[blockIdx.y] = 0;
   }
   __syncthreads();
-  if (!is_last || h >= heads) return;
+  if (!is_last || warp >= work.heads) return;
   __threadfence();
-  const float* part_of_head = kept + (h * a.splits + first_split) * stride;
+  const float* parts = kept + (warp * a.splits + first_split) * stride;  // of this warp's head
   float most = -INFINITY;
-#pragma unroll 4
-  for (int s = 0; s < splits; ++s)
-    most = fmaxf(most, __ldcg(part_of_head + s * stride + value_size));
-  for (int d = thread % kStep; d < value_size; d += kStep) {
+  for (int s = lane; s < splits; s += kWarp)
+    most = fmaxf(most, __ldcg(parts + s * stride + value_size));
+  most = warp_max(most);
+  for (int d = lane; d < value_size; d += kWarp) {
     float sum = 0, mix = 0;
 #pragma unroll 4
     for (int s = 0; s < splits; ++s) {
-      const float* from = part_of_head + s * stride;
+      const float* from = parts + s * stride;
       const float factor = expf(__ldcg(from + value_size) - most);
       sum = fmaf(factor, __ldcg(from + value_size + 1), sum);
       mix = fmaf(factor, __ldcg(from + d), mix);
     }
-    a.out[(first_head + h) * value_size + d] = mix / sum;
+    a.out[(work.first_head + warp) * value_size + d] = mix / sum;
   }
 }
 
-template <class T, int H>
+template <class T>
 void run(const TokenAttention& call, cudaStream_t stream) {
   static const bool ready = [] {
-    const auto kernel = token_attention_kernel<T, H>;
+    const auto kernel = token_attention_kernel<T>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
@@ -313,29 +429,17 @@ void run(const TokenAttention& call, cudaStream_t stream) {
   const AttentionCall& a = call.attention;
   const int64_t group = a.heads / a.kv_heads;
   const dim3 grid(static_cast<unsigned>(a.splits),
-                  static_cast<unsigned>(a.kv_heads * ((group + H - 1) / H)));
-  launch(token_attention_kernel<T, H>, grid, kThreads, static_cast<size_t>(places(a).end), stream,
+                  static_cast<unsigned>(a.kv_heads * ((group + kHeads - 1) / kHeads)));
+  launch(token_attention_kernel<T>, grid, kThreads, static_cast<size_t>(places<T>(a).end), stream,
          call);
-}
-
-template <class T>
-void run(const TokenAttention& call, cudaStream_t stream) {
-  const int64_t group = call.attention.heads / call.attention.kv_heads;
-  if (group == 1)
-    run<T, 1>(call, stream);
-  else if (group == 2)
-    run<T, 2>(call, stream);
-  else if (group <= 4)
-    run<T, 4>(call, stream);
-  else
-    run<T, kMostHeads>(call, stream);
 }
 
 }  // namespace
 
 bool fits_token_attention(const AttentionCall& call) {
-  return call.head_size % 8 == 0 && call.value_size % 8 == 0 && call.span == kSpan &&
-         call.cache.positions < INT32_MAX && places(call).end <= kMostShared;
+  const int bytes = call.cache.half ? places<__half>(call).end : places<float>(call).end;
+  return call.head_size % 16 == 0 && call.value_size % 8 == 0 && call.span == kSpan &&
+         call.cache.positions < INT32_MAX && bytes <= kMostShared;
 }
 
 void run_token_attention(const TokenAttention& call, cudaStream_t stream) {

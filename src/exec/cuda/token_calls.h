@@ -15,8 +15,8 @@ struct TokenProducts {
     WeightView weight;
     const float* bias = nullptr;  // may be null
     float* out = nullptr;
-    // How a block's warps share its rows: tiles of so many rows, cut into a power of two of parts.
-    int tile_rows = 1, parts_log = 0;
+    // How a block's warps share its rows: tiles of 2^rows_log rows, cut into 2^parts_log parts.
+    int rows_log = 0, parts_log = 0;
     int early_rows = 0;  // of a block, fetched at once
     int first_item = 0;  // the rows of all products are numbered
     int first_sum = 0;   // where a block's sums of this product start

@@ -288,6 +288,8 @@ Result<void> TokenPass::allocate() {
   LS_TRY(logits_, PinnedMemory::allocate(program.vocabulary * 4));
   LS_TRY_VOID(check(cudaMemset(memory_.data(), 0, static_cast<size_t>(layout.bytes())),
                     "cudaMemset of the token's memory"));
+  // It is not over when it returns, and our streams do not wait for it.
+  LS_TRY_VOID(check(cudaStreamSynchronize(nullptr), "cudaMemset of the token's memory"));
   for (const int64_t place : values)
     buffers_.values.push_back(place < 0 ? nullptr : memory_.as<float>(place));
   buffers_.values[static_cast<size_t>(program.logits())] = logits_.as<float>();

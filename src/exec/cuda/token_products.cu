@@ -44,7 +44,7 @@ __device__ void find_shares(const TokenProducts& call, Share* shares) {
     const int all = static_cast<int>(weight.rows);
     const int first = min(max(begin - product.first_item, 0), all);
     const int rows = min(max(end - product.first_item, 0), all) - first;
-    tiles = ((rows + product.tile_rows - 1) / product.tile_rows) << product.parts_log;
+    tiles = ((rows + (1 << product.rows_log) - 1) >> product.rows_log) << product.parts_log;
     if (plane == 0) {
       shares[p].first = first;
       shares[p].rows = rows;
@@ -299,15 +299,15 @@ __device__ void multiply(const Product& product, const Share& share, int tile, c
                          float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int part = tile & ((1 << product.parts_log) - 1);
-  const int index = (tile >> product.parts_log) * product.tile_rows;
+  const int index = (tile >> product.parts_log) << product.rows_log;
   const int first = share.first + index, last = share.first + share.rows - 1;
   const int column = part * kWarp + lane, stride = kWarp << product.parts_log;
   const WeightView& weight = product.weight;
   float each[kMostRows] = {};
   const auto with_rows = [&](auto&& body) {
-    if (product.tile_rows == 4)
+    if (product.rows_log == 2)
       body.template operator()<4>();
-    else if (product.tile_rows == 2)
+    else if (product.rows_log == 1)
       body.template operator()<2>();
     else
       body.template operator()<1>();
@@ -323,7 +323,7 @@ __device__ void multiply(const Product& product, const Share& share, int tile, c
       });
     });
   const float sum = sum_rows(each, lane);
-  if (const int r = lane / 8; lane % 8 == 0 && r < product.tile_rows && index + r < share.rows)
+  if (const int r = lane / 8; lane % 8 == 0 && r < 1 << product.rows_log && index + r < share.rows)
     sums[product.first_sum + ((index + r) << product.parts_log) + part] = sum;
 }
 
@@ -421,7 +421,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-constexpr int kMostShared = 220 * 1024;
+constexpr int kMostShared = 216 * 1024;
 // Bytes of a multiprocessor's rows that are fetched ahead: all of them stay in the cache together.
 constexpr int64_t kEarlyBytes = 128 * 1024;
 
@@ -434,7 +434,8 @@ void share_rows(Product& product, int64_t rows, int64_t vectors) {
   double best = 0;
   Product chosen = product;
   for (int parts_log = 0; 1 << parts_log <= kWarps; ++parts_log)
-    for (int tile_rows = 1; tile_rows <= kMostRows; tile_rows *= 2) {
+    for (int rows_log = 0; 1 << rows_log <= kMostRows; ++rows_log) {
+      const int tile_rows = 1 << rows_log;
       const auto rounds = [](int64_t count, int64_t at_once) {
         return static_cast<double>((count + at_once - 1) / at_once);
       };
@@ -444,7 +445,7 @@ void share_rows(Product& product, int64_t rows, int64_t vectors) {
       if (best > 0 && cost >= best) continue;
       best = cost;
       chosen.parts_log = parts_log;
-      chosen.tile_rows = tile_rows;
+      chosen.rows_log = rows_log;
     }
   product = chosen;
 }

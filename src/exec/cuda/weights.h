@@ -24,6 +24,9 @@ class Weights {
   // A norm's weight or a bias, as floats.
   const float* vector(const op::Weight& weight) const;
 
+  // Rows as they are on the device, decoded there: [rows, columns].
+  Result<std::vector<float>> read_back(const op::Weight& weight, int64_t first, int64_t rows) const;
+
  private:
   struct Matrix {
     op::Weight source;

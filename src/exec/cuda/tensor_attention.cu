@@ -1,0 +1,292 @@
+// Attention of many tokens on the tensor cores, for caches of halves. A block takes one key-value
+// head and 128 rows (a query head of a token each), and goes through the positions in tiles of 64
+// that all of them share. Queries and probabilities go as two halves each, keys and values are
+// halves already: the products are those of single precision, and so are the sums.
+#include "exec/cuda/attention.cuh"
+#include "exec/cuda/block.cuh"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.cuh"
+#include "exec/cuda/mma.cuh"
+
+namespace lockstep::exec::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRows = 128;      // of a block, 16 a warp
+constexpr int kPositions = 64;  // of a tile
+constexpr int kPadding = 8;     // halves after a row, so that eight rows meet in no bank
+constexpr float kLog2OfE = 1.4426950408889634f;
+
+// One row the slow way, by a warp, from nothing but what it sees: where a number that is not finite
+// lies in a tile, zero times it is not zero for the rows that do not see it.
+__device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int64_t head) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t kv_head = head / (call.heads / call.kv_heads);
+  const Range range = seen_by(call, call.state->first_position + t);
+  const float* q = call.q + (t * call.heads + head) * call.head_size;
+  const __half* keys =
+      static_cast<const __half*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
+  const __half* values = static_cast<const __half*>(call.cache.values) +
+                         kv_head * call.cache.positions * call.value_size;
+  const auto score = [&](int64_t p) {
+    float sum = 0;
+    for (int64_t i = 0; i < call.head_size; ++i)
+      sum = fmaf(q[i], __half2float(keys[p * call.head_size + i]), sum);
+    return finish_score(call, sum);
+  };
+  float most = -INFINITY;
+  for (int64_t p = range.begin + lane; p < range.end; p += kWarp) most = fmaxf(most, score(p));
+  most = warp_max(most);
+  float total = 0;
+  for (int64_t p = range.begin + lane; p < range.end; p += kWarp) total += expf(score(p) - most);
+  total = warp_sum(total);
+  float* out = call.out + (t * call.heads + head) * call.value_size;
+  for (int64_t d = 0; d < call.value_size; ++d) {
+    float mix = 0;
+    for (int64_t p = range.begin + lane; p < range.end; p += kWarp)
+      mix = fmaf(expf(score(p) - most), __half2float(values[p * call.value_size + d]), mix);
+    mix = warp_sum(mix);
+    if (lane == 0) out[d] = mix / total;
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(kThreads, 2)
+    tensor_attention_kernel(const __grid_constant__ AttentionCall call) {
+  constexpr int kStride = D + kPadding;
+  extern __shared__ __align__(16) __half tiles[];
+  __half* q_high = tiles;                     // [rows][D]
+  __half* q_low = q_high + kRows * kStride;   // [rows][D]
+  __half* k = q_low + kRows * kStride;        // [positions][D]
+  __half* v = k + kPositions * kStride;       // [positions][D]
+  __shared__ float unscale[kRows];            // from products of scaled queries to scores
+  __shared__ int begins[kRows], ends[kRows];  // what each row sees
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  const int group = static_cast<int>(call.heads / call.kv_heads);
+  const int64_t kv_head = blockIdx.y;
+  const int64_t rows = call.rows * group;
+  // The last rows see the most positions: they start first.
+  const int64_t first_row = (int64_t{gridDim.x} - 1 - blockIdx.x) * kRows;
+  const auto token = [&](int64_t row) { return call.first_row + row / group; };
+  const auto head = [&](int64_t row) { return kv_head * group + row % group; };
+  let_next_start();
+  wait_for_inputs();
+
+  {  // queries, two threads a row, times a power of two that brings them into range
+    const int row = thread / 2, half = thread % 2;
+    const int64_t index = min(first_row + row, rows - 1);
+    const float* from = call.q + (token(index) * call.heads + head(index)) * D + half * (D / 2);
+    float most = 0;
+    for (int i = 0; i < D / 2; i += 4) {
+      const float4 x = *reinterpret_cast<const float4*>(from + i);
+      most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
+    }
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    const int shift = shift_into_range(most);
+    const float scale = power_of_two(shift);
+    for (int i = 0; i < D / 2; i += 2) {
+      const float2 x = *reinterpret_cast<const float2*>(from + i);
+      uint32_t high, low;
+      split(x.x * scale, x.y * scale, high, low);
+      const int place = row * kStride + half * (D / 2) + i;
+      *reinterpret_cast<uint32_t*>(q_high + place) = high;
+      *reinterpret_cast<uint32_t*>(q_low + place) = low;
+    }
+    if (half == 0) {
+      unscale[row] = call.scale * power_of_two(-shift);
+      const Range range = seen_by(call, call.state->first_position + token(index));
+      begins[row] = static_cast<int>(range.begin);
+      ends[row] = static_cast<int>(range.end);
+    }
+  }
+  __syncthreads();
+  const int last = ends[kRows - 1], all_end = ends[0], all_begin = begins[kRows - 1];
+  const __half* keys =
+      static_cast<const __half*>(call.cache.keys) + kv_head * call.cache.positions * D;
+  const __half* values =
+      static_cast<const __half*>(call.cache.values) + kv_head * call.cache.positions * D;
+  // Positions past the last are zeros.
+  const auto start_copy = [&](const __half* from, __half* to, int begin) {
+    constexpr int kChunks = D / 8;
+    for (int i = thread; i < kPositions * kChunks; i += kThreads) {
+      const int p = i / kChunks, c = i % kChunks;
+      __half* place = to + p * kStride + c * 8;
+      if (begin + p < last)
+        copy_16(place, from + (int64_t{begin} + p) * D + c * 8);
+      else
+        *reinterpret_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
+    }
+    end_group();
+  };
+
+  // This thread has the rows `upper` and upper + 8 of the block, and two of each eight columns.
+  const int upper = warp * 16 + lane / 4, pair = lane % 4 * 2;
+  const float unscales[2] = {unscale[upper], unscale[upper + 8]};
+  const int see_from[2] = {begins[upper], begins[upper + 8]};
+  const int see_to[2] = {ends[upper], ends[upper + 8]};
+  float mix[D / 8][4] = {};
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
+  int begin = begins[0] / kPositions * kPositions;
+  start_copy(keys, k, begin);
+  start_copy(values, v, begin);
+  for (; begin < last; begin += kPositions) {
+    wait_for_groups<1>();
+    __syncthreads();
+    float scores[kPositions / 8][4] = {};
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      Left high, low;
+      const int place = (warp * 16 + lane % 16) * kStride + step * 16 + lane / 16 * 8;
+      load_matrices<false>(q_high + place, high.words[0], high.words[1], high.words[2],
+                           high.words[3]);
+      load_matrices<false>(q_low + place, low.words[0], low.words[1], low.words[2], low.words[3]);
+#pragma unroll
+      for (int n = 0; n < kPositions / 8; n += 2) {
+        Right a, b;
+        load_matrices<false>(
+            k + (n * 8 + lane / 16 * 8 + lane % 8) * kStride + step * 16 + lane / 8 % 2 * 8,
+            a.words[0], a.words[1], b.words[0], b.words[1]);
+        multiply_add(scores[n], high, a);
+        multiply_add(scores[n], low, a);
+        multiply_add(scores[n + 1], high, b);
+        multiply_add(scores[n + 1], low, b);
+      }
+    }
+    __syncthreads();  // the keys have been read
+    const bool more = begin + kPositions < last;
+    if (more)
+      start_copy(keys, k, begin + kPositions);
+    else
+      end_group();
+
+    const bool all_seen = begin >= all_begin && begin + kPositions <= all_end;
+    float now[2] = {most[0], most[1]};
+#pragma unroll
+    for (int n = 0; n < kPositions / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float score = scores[n][i] * unscales[i / 2];
+        if (call.soft_cap > 0) score = call.soft_cap * tanhf(score / call.soft_cap);
+        const int position = begin + n * 8 + pair + i % 2;
+        if (!all_seen && (position < see_from[i / 2] || position >= see_to[i / 2]))
+          score = -INFINITY;
+        scores[n][i] = score;
+        now[i / 2] = fmaxf(now[i / 2], score);
+      }
+    float shift[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
+      now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
+      shift[i] = now[i] == -INFINITY ? 0.0f : now[i];
+      const float factor = exp2f((most[i] - shift[i]) * kLog2OfE);
+      most[i] = now[i];
+      total[i] *= factor;
+#pragma unroll
+      for (int d = 0; d < D / 8; ++d) {
+        mix[d][2 * i] *= factor;
+        mix[d][2 * i + 1] *= factor;
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kPositions / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = exp2f((scores[n][i] - shift[i / 2]) * kLog2OfE);
+        total[i / 2] += scores[n][i];
+      }
+    wait_for_groups<1>();
+    __syncthreads();
+#pragma unroll
+    for (int step = 0; step < kPositions / 16; ++step) {
+      Left high, low;
+      split(scores[2 * step][0], scores[2 * step][1], high.words[0], low.words[0]);
+      split(scores[2 * step][2], scores[2 * step][3], high.words[1], low.words[1]);
+      split(scores[2 * step + 1][0], scores[2 * step + 1][1], high.words[2], low.words[2]);
+      split(scores[2 * step + 1][2], scores[2 * step + 1][3], high.words[3], low.words[3]);
+#pragma unroll
+      for (int d = 0; d < D / 8; d += 2) {
+        Right a, b;
+        load_matrices<true>(v + (step * 16 + lane % 16) * kStride + d * 8 + lane / 16 * 8,
+                            a.words[0], a.words[1], b.words[0], b.words[1]);
+        multiply_add(mix[d], high, a);
+        multiply_add(mix[d], low, a);
+        multiply_add(mix[d + 1], high, b);
+        multiply_add(mix[d + 1], low, b);
+      }
+    }
+    __syncthreads();  // the values have been read
+    if (more)
+      start_copy(values, v, begin + kPositions);
+    else
+      end_group();
+  }
+
+  bool fine = true;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    total[i] += __shfl_xor_sync(~0u, total[i], 1);
+    total[i] += __shfl_xor_sync(~0u, total[i], 2);
+    const int64_t row = first_row + upper + 8 * i;
+    if (row >= rows) continue;
+    float* out = call.out + (token(row) * call.heads + head(row)) * D;
+#pragma unroll
+    for (int d = 0; d < D / 8; ++d) {
+      const float2 two = {mix[d][2 * i] / total[i], mix[d][2 * i + 1] / total[i]};
+      fine = fine && isfinite(two.x) && isfinite(two.y);
+      *reinterpret_cast<float2*>(out + d * 8 + pair) = two;
+    }
+  }
+  const uint32_t wrong = __ballot_sync(~0u, !fine);  // by four lanes a pair of rows
+  for (int i = 0; wrong != 0 && i < 16; ++i) {
+    const int64_t row = first_row + warp * 16 + i;
+    if (row < rows && (wrong >> (i % 8 * 4) & 15u) != 0) redo_row(call, token(row), head(row));
+  }
+}
+
+template <int D>
+bool run(const AttentionCall& call, cudaStream_t stream) {
+  const auto kernel = tensor_attention_kernel<D>;
+  constexpr int kBytes = (2 * kRows + 2 * kPositions) * (D + kPadding) * 2;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+      cudaSuccess) {
+    cudaGetLastError();  // an older GPU: the other kernel will do
+    return false;
+  }
+  const int64_t rows = call.rows * (call.heads / call.kv_heads);
+  launch(
+      kernel,
+      dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(call.kv_heads)),
+      kThreads, kBytes, stream, call);
+  return true;
+}
+
+bool has_tensor_cores_for_it() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 8;
+}
+
+}  // namespace
+
+bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream) {
+  static const bool can = has_tensor_cores_for_it();
+  if (!can || !call.cache.half || call.head_size != call.value_size ||
+      call.cache.positions >= INT32_MAX)
+    return false;
+  switch (call.head_size) {
+    case 32:
+      return run<32>(call, stream);
+    case 64:
+      return run<64>(call, stream);
+    case 96:
+      return run<96>(call, stream);
+    case 128:
+      return run<128>(call, stream);
+    default:
+      return false;
+  }
+}
+
+}  // namespace lockstep::exec::cuda
