@@ -89,6 +89,8 @@ class Executor {
 
   virtual DType dtype() const = 0;  // of the values that it shows
   virtual Precision precision() const = 0;
+  // Whether a row has the same bits however the tokens before it and with it were cut into steps.
+  virtual bool same_bits_for_any_cut() const { return false; }
 
  protected:
   // The step has been checked; it starts at positions().

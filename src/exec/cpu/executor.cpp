@@ -1,6 +1,7 @@
 #include "exec/cpu/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "base/memory.h"
@@ -52,6 +53,7 @@ class CpuExecutor : public Executor {
   }
 
   DType dtype() const override { return DType::kF32; }
+  bool same_bits_for_any_cut() const override { return true; }
   Precision precision() const override {
     return {"f32", takes_codes_ ? "i16" : "f32", half_cache_ ? "f16" : "f32"};
   }
@@ -73,9 +75,9 @@ class CpuExecutor : public Executor {
                                    [&](op::ValueId id) { return wants(id); });
       });
     for (auto& taken : taken_) taken = 0;
-    cancelled_ = false;
+    last_stage_ = plan_.stages.size();
     team_.run([this](int member) { work(member); });
-    if (cancelled_) return error("{}", kCancelledMessage);
+    if (last_stage_ < plan_.stages.size()) return error("{}", kCancelledMessage);
     const op::ValueId id = program().logits();
     const int64_t first = step.all_logits ? 0 : tokens_ - 1;
     return View{DType::kF32, row(id, first), {tokens_ - first, program().vocabulary}};
@@ -100,6 +102,16 @@ class CpuExecutor : public Executor {
     return step_->observer != nullptr && step_->observer->wants(id);
   }
 
+  // Whether to leave stage `s` as it is: looked at before each piece of its work, so that a long
+  // prompt on a large model ends within milliseconds. Whoever sees it first tells the others, who
+  // must all leave after the same stage: a flag alone could be seen by one that still looks back at
+  // the stage before.
+  bool cancelled(size_t s) {
+    if (step_->cancel == nullptr || !step_->cancel->load(std::memory_order_relaxed)) return false;
+    last_stage_ = s;
+    return true;
+  }
+
   // All members run this side by side.
   void work(int member) {
     for (size_t s = 0; s < plan_.stages.size(); ++s) {
@@ -115,9 +127,9 @@ class CpuExecutor : public Executor {
           run_attention(stage.ops[0], s, member);
           break;
       }
-      if (member == 0 && step_->cancel != nullptr && *step_->cancel) cancelled_ = true;
+      static_cast<void>(cancelled(s));
       team_.meet();
-      if (cancelled_) return;
+      if (last_stage_ <= s) return;
       if (!watched_[s]) continue;
       if (member == 0)
         for (const size_t op : stage.ops) show(op);
@@ -196,6 +208,7 @@ class CpuExecutor : public Executor {
       const int64_t pieces = (weight.panels + piece - 1) / piece;
       for (; mine < pieces_before + pieces;
            mine = taken_[s].fetch_add(1, std::memory_order_relaxed)) {
+        if (cancelled(s)) return;
         const int64_t begin = (mine - pieces_before) * piece;
         multiply(op, weight, x, first, begin, std::min(begin + piece, weight.panels), scratch);
       }
@@ -263,6 +276,7 @@ class CpuExecutor : public Executor {
     const int64_t pieces = (columns + kColumns - 1) / kColumns;
     for (int64_t item; (item = taken_[s].fetch_add(1, std::memory_order_relaxed)) <
                        attention.kv_heads * pieces;) {
+      if (cancelled(s)) return;
       const int64_t head = item / pieces;
       call.keys = cache.keys(head);
       call.values = cache.values(head);
@@ -317,9 +331,9 @@ class CpuExecutor : public Executor {
   // Of the current step.
   const Step* step_ = nullptr;
   int64_t tokens_ = 0;
-  std::vector<int64_t> first_row_;  // by value: rows before it need not be computed
-  std::vector<bool> watched_;       // by stage: somebody wants to see what it makes
-  bool cancelled_ = false;
+  std::vector<int64_t> first_row_;      // by value: rows before it need not be computed
+  std::vector<bool> watched_;           // by stage: somebody wants to see what it makes
+  std::atomic<size_t> last_stage_ = 0;  // the step ends after it: cancelled
 };
 
 }  // namespace

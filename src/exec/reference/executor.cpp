@@ -35,6 +35,7 @@ class ReferenceExecutor : public Executor {
   }
 
   DType dtype() const override { return DType::kF64; }
+  bool same_bits_for_any_cut() const override { return true; }
   Precision precision() const override { return {"f64", "f64", "f64"}; }
 
  protected:
