@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/prompt.h"
-#include "cli/recording.h"
+#include "engine/recording.h"
 #include "engine/session.h"
 #include "parity/compare.h"
 #include "quant/decode.h"
@@ -53,12 +53,14 @@ Result<std::string> take(op::Program program, const model::Model& model, const P
   engine::Request request;
   request.prompt = prompt.tokens;
   request.max_tokens = 40;
-  RecordingFlags flags;
-  flags.trace.folder = folder;
-  LS_TRY(Recording recording,
-         Recording::start(flags, model, *device, session, prompt, request.sampling));
-  request.observer = recording.observer();
-  request.all_logits = recording.wants_all_logits();
+  trace::RecordOptions options;
+  options.folder = folder;
+  LS_TRY(const trace::JsonlLogOptions log, trace::JsonlLogOptions::from_environment());
+  LS_TRY(engine::Recording recording,
+         engine::Recording::start(options, log, session,
+                                  engine::describe(model, *device, session.executor()), request,
+                                  prompt.text));
+  recording.attach(request);
   LS_TRY(const engine::Outcome outcome, session.generate(request, nullptr));
   LS_TRY_VOID(recording.finish(request.prompt, outcome.tokens));
   return outcome.text;

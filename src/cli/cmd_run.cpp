@@ -14,6 +14,7 @@
 #include "cli/model_path.h"
 #include "cli/prompt.h"
 #include "cli/recording.h"
+#include "engine/recording.h"
 #include "engine/session.h"
 
 namespace lockstep::cli {
@@ -106,21 +107,25 @@ Result<int> run(const Flags& flags) {
   LS_TRY(engine::Session session, engine::Session::create(model, prompt.tokenizer.get(), *device,
                                                           options_of(flags.device), context));
 
-  LS_TRY(Recording recording,
-         Recording::start(flags.recording, model, *device, session, prompt, request.sampling));
-  request.observer = recording.observer();
-  request.all_logits = recording.wants_all_logits();
+  LS_TRY(const trace::JsonlLogOptions log, trace::JsonlLogOptions::from_environment());
+  trace::Manifest manifest;  // its fingerprint takes a while: only where there will be a trace
+  if (!flags.recording.trace.folder.empty())
+    manifest = engine::describe(model, *device, session.executor());
+  LS_TRY(engine::Recording recording,
+         engine::Recording::start(flags.recording.options(), log, session, manifest, request,
+                                  prompt.text));
+  recording.attach(request);
 
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away ends the run, not the recording
   TextOut out;
   bool first = true;
-  const auto on_token = [&](engine::TokenId id, std::string_view text) {
+  const auto on_token = [&](const engine::Emitted& token) {
     if (flags.json) return;
     std::string ids;  // a model without a tokenizer shows ids
-    if (prompt.tokenizer == nullptr) ids = fmt::format("{}{}", first ? "" : " ", id);
+    if (prompt.tokenizer == nullptr) ids = fmt::format("{}{}", first ? "" : " ", token.id);
     first = false;
-    out.write(prompt.tokenizer != nullptr ? text : ids);
+    out.write(prompt.tokenizer != nullptr ? token.text : ids);
     if (out.failed()) interrupted = true;  // no reason to go on
   };
   LS_TRY(const engine::Outcome outcome, session.generate(request, on_token, &interrupted));

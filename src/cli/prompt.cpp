@@ -4,7 +4,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "tokenizer/chat_template.h"
+#include "tokenizer/chat_prompt.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,25 +25,16 @@ Result<std::string> read_text(const PromptFlags& flags) {
   return text;
 }
 
-std::string text_of(const tokenizer::Tokenizer& tokenizer,
-                    const std::optional<tokenizer::TokenId>& id) {
-  return id ? std::string(tokenizer.text(*id)) : "";
-}
-
 // The conversation as the model's own template writes it.
-Result<std::string> as_chat(const PromptFlags& flags, const std::string& text,
-                            const model::Model& model, const tokenizer::Tokenizer& tokenizer) {
-  const auto source = model.file().text("tokenizer.chat_template");
-  if (!source.ok())
-    return error("--chat: the model has no chat template ({})", source.error().message);
-  LS_TRY(const tokenizer::ChatTemplate chat, tokenizer::ChatTemplate::parse(*source));
+Result<tokenizer::ChatText> as_chat(const PromptFlags& flags, const std::string& text,
+                                    const model::Model& model,
+                                    const tokenizer::Tokenizer& tokenizer) {
+  const auto chat = tokenizer::ChatPrompt::load(model.file(), tokenizer);
+  if (!chat.ok()) return error("--chat: {}", chat.error().message);
   auto messages = nlohmann::ordered_json::array();
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   messages.push_back({{"role", "user"}, {"content", text}});
-  return chat.render({{"messages", messages},
-                      {"add_generation_prompt", true},
-                      {"bos_token", text_of(tokenizer, tokenizer.bos())},
-                      {"eos_token", text_of(tokenizer, tokenizer.eos())}});
+  return chat->render(messages);
 }
 
 }  // namespace
@@ -79,15 +70,14 @@ Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) 
     return error("{}: the model has no tokenizer; give the prompt as --tokens 1,2,3",
                  model.file().path());
   LS_TRY(std::string text, read_text(flags));
-  tokenizer::EncodeOptions options;
   if (flags.chat) {
-    LS_TRY(text, as_chat(flags, text, model, *prompt.tokenizer));
-    // A template may write the first token itself: it must not stand there twice.
-    const std::string bos = text_of(*prompt.tokenizer, prompt.tokenizer->bos());
-    if (!bos.empty() && text.starts_with(bos)) options.add_special = false;
+    LS_TRY(tokenizer::ChatText chat, as_chat(flags, text, model, *prompt.tokenizer));
+    prompt.tokens = std::move(chat.tokens);
+    prompt.text = std::move(chat.text);
+  } else {
+    prompt.tokens = prompt.tokenizer->encode(text);
+    prompt.text = std::move(text);
   }
-  prompt.tokens = prompt.tokenizer->encode(text, options);
-  prompt.text = std::move(text);
   if (prompt.tokens.empty()) return error("the prompt has no tokens; the model needs at least one");
   return prompt;
 }

@@ -1,5 +1,6 @@
 #include "engine/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -29,6 +30,7 @@ class TextOutput {
   }
 
   bool stopped() const { return filter_.stopped(); }
+  bool holds() const { return filter_.holds() || (decoder_ && decoder_->holds()); }
 
  private:
   std::optional<tokenizer::StreamDecoder> decoder_;
@@ -68,6 +70,18 @@ Result<exec::View> evaluate(exec::Executor& executor, exec::Step step) {
   return logits;
 }
 
+int64_t Session::reusable(const Request& request) const {
+  if (request.observer != nullptr) return 0;
+  const auto cached = std::span(history_).first(static_cast<size_t>(executor_->positions()));
+  const auto shared = std::ranges::mismatch(request.prompt, cached).in1 - request.prompt.begin();
+  // The last token is evaluated in any case: its logits are needed.
+  const int64_t most = std::min<int64_t>(shared, std::ssize(request.prompt) - 1);
+  if (executor_->same_bits_for_any_cut()) return std::max<int64_t>(most, 0);
+  // Else only what a cold start would compute in the very same steps.
+  const int64_t step = executor_->step_tokens();
+  return std::max<int64_t>(std::min(most, prompt_positions_), 0) / step * step;
+}
+
 Result<Outcome> Session::generate(const Request& request, const OnToken& on_token,
                                   const std::atomic<bool>* cancel) {
   LS_TRY_VOID(check(request.sampling));
@@ -75,46 +89,54 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
   if (prompt_size > program_->context_length)
     return error("the prompt has {} tokens; the context has room for {}", prompt_size,
                  program_->context_length);
-  executor_->rewind(0);
+  Outcome outcome;
+  outcome.reused = reusable(request);
+  executor_->rewind(outcome.reused);
+  history_ = request.prompt;
   const auto cancelled = [&] { return cancel != nullptr && *cancel; };
 
-  Outcome outcome;
   TextOutput output(tokenizer_, request.stops);
   Sampler sampler(request.sampling);
-  std::vector<TokenId> history = request.prompt;
-  const auto show = [&](TokenId id, const std::string& text) {
+  Logprobs logprobs;
+  const auto show = [&](TokenId id, const std::string& text, bool ends) {
     outcome.text += text;
-    if (on_token) on_token(id, text);
+    if (on_token)
+      on_token(
+          {id, text, output.holds(), ends, id >= 0 && request.logprobs >= 0 ? &logprobs : nullptr});
   };
   const auto done = [&](StopReason reason) {
     outcome.reason = reason;
-    if (const std::string rest = output.finish(); !rest.empty()) show(-1, rest);
+    if (const std::string rest = output.finish(); !rest.empty()) show(-1, rest, false);
     return outcome;
   };
 
   exec::Step step;
-  step.tokens = request.prompt;
+  step.tokens = std::span(request.prompt).subspan(static_cast<size_t>(outcome.reused));
   step.all_logits = request.all_logits;
   step.observer = request.observer;
   step.cancel = cancel;
   auto start = std::chrono::steady_clock::now();
   Result<exec::View> logits = evaluate(*executor_, step);
   outcome.prompt_seconds = seconds_since(start);
+  prompt_positions_ = executor_->positions();
   start = std::chrono::steady_clock::now();
   while (true) {
     if (cancelled()) return done(StopReason::kCancelled);
     if (!logits.ok()) return logits.error();
     if (static_cast<int64_t>(outcome.tokens.size()) >= request.max_tokens)
       return done(StopReason::kLength);
-    LS_TRY(const TokenId id, sampler.choose(*logits, logits->shape[0] - 1, history));
+    LS_TRY(const TokenId id, sampler.choose(*logits, logits->shape[0] - 1, history_));
+    if (request.logprobs >= 0)
+      logprobs = logprobs_of(*logits, logits->shape[0] - 1, id, request.logprobs);
     outcome.tokens.push_back(id);
-    history.push_back(id);
+    history_.push_back(id);
     const bool ends = tokenizer_ != nullptr && tokenizer_->ends_generation(id);
     if (ends && !request.ignore_end) {
-      show(id, "");
+      show(id, "", true);
       return done(StopReason::kEnd);
     }
-    show(id, output.push(id));
+    const std::string text = output.push(id);
+    show(id, text, false);
     if (output.stopped()) return done(StopReason::kStop);
     // The last token that fits is chosen but never evaluated.
     if (static_cast<int64_t>(outcome.tokens.size()) >= request.max_tokens)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "exec/registry.h"
 #include "model/model.h"
@@ -23,6 +24,7 @@ struct Request {
   bool ignore_end = false;             // go on after an end-of-text token
   exec::Observer* observer = nullptr;  // of every step; may be null
   bool all_logits = false;             // for the observer: a row for every prompt token
+  int64_t logprobs = -1;               // so many of the likeliest with each token; -1: none
 };
 
 enum class StopReason { kEnd, kStop, kLength, kContext, kCancelled };
@@ -32,13 +34,20 @@ struct Outcome {
   std::vector<TokenId> tokens;  // generated, the end token included
   std::string text;             // empty for models without a tokenizer
   StopReason reason = StopReason::kLength;
+  int64_t reused = 0;  // prompt tokens that were still in the KV cache
   double prompt_seconds = 0;
   double decode_seconds = 0;
 };
 
-// Called for each token, with the text that can be shown now (perhaps none). `id` is -1 for text
-// that was held back until the end.
-using OnToken = std::function<void(TokenId id, std::string_view text)>;
+// A token as it leaves the loop.
+struct Emitted {
+  TokenId id = -1;        // -1: only text that was held back until the end
+  std::string_view text;  // that can be shown now, perhaps none
+  bool held = false;      // some text waits: half a character, or a stop sequence's start
+  bool ends = false;      // an end-of-text token, after which nothing comes
+  const Logprobs* logprobs = nullptr;  // where they were asked for
+};
+using OnToken = std::function<void(const Emitted&)>;
 
 // Evaluates the step's tokens in pieces, so that memory stays bounded and cancelling is prompt. The
 // logits are those of the last piece.
@@ -55,6 +64,8 @@ class Session {
   static Result<Session> create(op::Program program, const tokenizer::Tokenizer* tokenizer,
                                 const exec::Device& device, const exec::Options& options);
 
+  // What the prompt shares with the tokens of the call before stays in the KV cache, where that
+  // leaves every bit of the result as it is and nobody observes: an observer sees all positions.
   Result<Outcome> generate(const Request& request, const OnToken& on_token,
                            const std::atomic<bool>* cancel = nullptr);
 
@@ -66,9 +77,13 @@ class Session {
           const tokenizer::Tokenizer* tokenizer)
       : program_(std::move(program)), executor_(std::move(executor)), tokenizer_(tokenizer) {}
 
+  int64_t reusable(const Request& request) const;
+
   std::unique_ptr<op::Program> program_;  // its address stays when the Session moves
   std::unique_ptr<exec::Executor> executor_;
   const tokenizer::Tokenizer* tokenizer_;
+  std::vector<TokenId> history_;  // the executor's positions hold the first of these
+  int64_t prompt_positions_ = 0;  // of those, how many the last prompt's steps computed
 };
 
 }  // namespace lockstep::engine

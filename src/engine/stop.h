@@ -19,6 +19,7 @@ class StopFilter {
   std::string finish();  // what was held back, when generation ended for another reason
 
   bool stopped() const { return stopped_; }
+  bool holds() const { return !held_.empty(); }
 
  private:
   std::vector<std::string> stops_;

@@ -56,6 +56,7 @@ class StreamDecoder {
 
   std::string push(TokenId id);  // what can be shown now
   std::string finish();          // what is left; an incomplete character becomes U+FFFD
+  bool holds() const { return !pending_.empty(); }
 
  private:
   const Tokenizer& tokenizer_;

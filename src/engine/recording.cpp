@@ -1,0 +1,86 @@
+#include "engine/recording.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "gguf/fingerprint.h"
+
+namespace lockstep::engine {
+namespace {
+
+nlohmann::ordered_json to_json(const Sampling& sampling) {
+  return {{"temperature", sampling.temperature},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"repeat_penalty", sampling.repeat_penalty},
+          {"repeat_window", sampling.repeat_window},
+          {"seed", sampling.seed}};
+}
+
+}  // namespace
+
+std::string main_format(const gguf::File& file) {
+  std::map<std::string_view, size_t> bytes;
+  for (const gguf::Tensor& tensor : file.tensors())
+    bytes[tensor.format->name] += tensor.data.size();
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  return most != bytes.end() ? std::string(most->first) : "";
+}
+
+trace::Manifest describe(const model::Model& model, const exec::Device& device,
+                         const exec::Executor& executor) {
+  const exec::Precision precision = executor.precision();
+  trace::Manifest manifest;
+  manifest.engine = {"lockstep",
+                     LOCKSTEP_VERSION,
+                     std::string(device.name),
+                     {std::string(precision.compute), std::string(precision.activations),
+                      std::string(precision.kv)}};
+  manifest.model = {std::filesystem::path(model.file().path()).filename().string(),
+                    std::string(model.config().arch->name), gguf::fingerprint(model.file()),
+                    main_format(model.file())};
+  return manifest;
+}
+
+Result<Recording> Recording::start(const trace::RecordOptions& options,
+                                   const trace::JsonlLogOptions& log, const Session& session,
+                                   trace::Manifest manifest, const Request& request,
+                                   const std::string& prompt_text) {
+  Recording recording;
+  if (!options.folder.empty()) {
+    manifest.prompt = prompt_text;
+    manifest.tokens = request.prompt;
+    manifest.prompt_tokens = std::ssize(request.prompt);
+    manifest.sampling = to_json(request.sampling);
+    LS_TRY(
+        recording.recorder_,
+        trace::Recorder::create(session.program(), session.executor().dtype(), options, manifest));
+    recording.observers_.add(recording.recorder_.get());
+  }
+  if (!log.file.empty()) {
+    LS_TRY(recording.logger_, trace::JsonlLogger::create(session.program(), log));
+    recording.observers_.add(recording.logger_.get());
+  }
+  return recording;
+}
+
+void Recording::attach(Request& request) {
+  if (observers_.empty()) return;
+  request.observer = &observers_;
+  request.all_logits =
+      logger_ != nullptr || (recorder_ != nullptr && recorder_->wants_all_logits());
+}
+
+Result<void> Recording::finish(const std::vector<TokenId>& prompt,
+                               const std::vector<TokenId>& generated) {
+  if (logger_ != nullptr) LS_TRY_VOID(logger_->finish());
+  if (recorder_ == nullptr) return {};
+  std::vector<TokenId> tokens = prompt;
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  return recorder_->finish(tokens);
+}
+
+}  // namespace lockstep::engine
