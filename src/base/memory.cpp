@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include <unistd.h>
+
 namespace lockstep {
 namespace {
 
@@ -40,6 +42,13 @@ int64_t group_free() {
 }
 
 }  // namespace
+
+int64_t resident_memory_bytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size_pages = 0, resident_pages = 0;
+  in >> size_pages >> resident_pages;
+  return resident_pages * ::sysconf(_SC_PAGESIZE);
+}
 
 int64_t available_memory_bytes() {
   return std::min(machine_free(), group_free());

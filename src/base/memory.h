@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// How much memory this process has, and may still take.
 #pragma once
 
 #include <cstdint>
@@ -7,5 +7,8 @@ namespace lockstep {
 
 // The smaller of what the machine has free and what its control group allows.
 int64_t available_memory_bytes();
+
+// What this process holds in memory now, mapped files included.
+int64_t resident_memory_bytes();
 
 }  // namespace lockstep

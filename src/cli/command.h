@@ -25,6 +25,7 @@ struct Command {
 
 // One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
 extern const Command kRunCommand;
+extern const Command kServeCommand;
 extern const Command kModelsCommand;
 extern const Command kInspectCommand;
 extern const Command kTensorCommand;

@@ -22,6 +22,7 @@ const std::vector<const Command*> kCommands = {
     // A row a command, in the order of the help.
     // clang-format off
     &kRunCommand,
+    &kServeCommand,
     &kCompareCommand,
     &kCaptureCommand,
     &kModelsCommand,

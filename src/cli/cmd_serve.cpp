@@ -1,0 +1,128 @@
+// lockstep serve: the HTTP worker.
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/device.h"
+#include "cli/model_path.h"
+#include "cli/recording.h"
+#include "server/server.h"
+#include "trace/checkpoints.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Flags {
+  std::string model = kDefaultModel;
+  int64_t context = 0;
+  DeviceFlags device;
+  server::ServerOptions server;
+  std::string api_key_file;
+  std::string log = "text";
+  double grace_seconds = 30;
+  double request_seconds = 10;
+  RecordingFlags recording;
+};
+
+Result<std::string> read_key(const std::string& path) {
+  std::ifstream in(path);
+  std::string key;
+  if (!in || !std::getline(in, key)) return error("{}: cannot read the key", path);
+  while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+  if (key.empty()) return error("{}: the first line is empty; expected a key", path);
+  return key;
+}
+
+Result<void> prepare_trace_folder(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (!std::filesystem::is_directory(folder, failed))
+    return error("--trace-dir {}: cannot create the folder", folder);
+  return {};
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+Result<int> run(Flags& flags) {
+  server::ServerOptions& options = flags.server;
+  if (!flags.api_key_file.empty()) {
+    LS_TRY(options.api_key, read_key(flags.api_key_file));
+  }
+  options.log = flags.log == "json" ? server::Log::Format::kJson : server::Log::Format::kText;
+  options.grace = milliseconds(flags.grace_seconds);
+  options.request_time = milliseconds(flags.request_seconds);
+  options.worker.trace = flags.recording.options();
+  LS_TRY(options.worker.log, trace::JsonlLogOptions::from_environment());
+  if (!options.worker.trace.folder.empty())
+    LS_TRY_VOID(prepare_trace_folder(options.worker.trace.folder));
+
+  LS_TRY(const std::string path, model_path(flags.model));
+  LS_TRY(const exec::Device* device, find_device(flags.device));
+  LS_TRY(const std::unique_ptr<server::ServedModel> model,
+         server::ServedModel::load(path, *device, options_of(flags.device), flags.context));
+  // What would fail with each job fails now.
+  if (!options.worker.trace.folder.empty())
+    LS_TRY_VOID(
+        trace::select_checkpoints(model->session->program(), options.worker.trace.checkpoints));
+  if (!options.worker.log.file.empty())
+    LS_TRY_VOID(trace::JsonlLogger::create(model->session->program(), options.worker.log));
+
+  std::signal(SIGPIPE, SIG_IGN);
+  LS_TRY_VOID(server::serve(*model, options, [&](const std::string& url) {
+    fmt::print("lockstep serves {} on {} at {}\n", model->name, device->name, url);
+    std::fflush(stdout);
+  }));
+  return kDone;
+}
+
+std::function<Result<int>()> declare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  flags->recording.logits = "last";
+  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
+      ->capture_default_str();
+  app.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
+  app.add_option("--port", flags->server.port, "Port; 0: any that is free")->capture_default_str();
+  app.add_option("--ctx", flags->context,
+                 "Positions of the KV cache (default: the model's context, at most 32768)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option("--queue", flags->server.worker.queue, "Jobs that may wait; more get 503")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16))
+      ->capture_default_str();
+  app.add_option("--api-key-file", flags->api_key_file,
+                 "Demand the bearer token in the first line of this file");
+  app.add_option("--grace", flags->grace_seconds,
+                 "Seconds that the active job has to end when the server is told to stop")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--request-timeout", flags->request_seconds,
+                 "Seconds that a request may take to arrive")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  app.add_option("--log", flags->log, "Log lines as text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_flag("--log-prompts", flags->server.log_prompts, "Let the log show prompts");
+  declare_device(app, flags->device);
+  declare_recording(app, flags->recording, "--trace-dir",
+                    "Record each job in a new folder here, named after its id");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace
+
+const Command kServeCommand = {
+    "serve",
+    "Serve a model over HTTP",
+    "  lockstep serve -m haiku --port 8080\n"
+    "  curl -N localhost:8080/execute -d '{\"job_id\": \"1\", \"prompt\": \"Write a haiku about "
+    "rain\"}'\n"
+    "  lockstep serve -m model.gguf --host 0.0.0.0 --api-key-file key --log json\n",
+    declare,
+};
+
+}  // namespace lockstep::cli

@@ -1,0 +1,57 @@
+// What the worker offers over HTTP: a table of endpoints.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "server/responder.h"
+#include "server/worker.h"
+
+namespace lockstep::server {
+
+class Api {
+ public:
+  Api(Worker& worker, const ServedModel& model, Metrics& metrics, bool log_prompts,
+      std::function<void()> shutdown)
+      : worker_(worker),
+        model_(model),
+        metrics_(metrics),
+        log_prompts_(log_prompts),
+        shutdown_(std::move(shutdown)) {}
+
+  void handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+
+  std::function<int64_t()> connections = [] { return int64_t{0}; };
+
+ private:
+  using Answer = std::shared_ptr<Responder>;
+  struct Route;
+  static const Route kRoutes[];
+
+  void page(const HttpRequest& request, const Answer& answer);
+  void health(const HttpRequest& request, const Answer& answer);
+  void metrics(const HttpRequest& request, const Answer& answer);
+  void execute(const HttpRequest& request, const Answer& answer);
+  void cancel(const HttpRequest& request, const Answer& answer);
+  void shutdown(const HttpRequest& request, const Answer& answer);
+  void models(const HttpRequest& request, const Answer& answer);
+  void one_model(const HttpRequest& request, const Answer& answer);
+  void completion(const HttpRequest& request, const Answer& answer);
+  void chat(const HttpRequest& request, const Answer& answer);
+
+  using Listener = std::function<std::shared_ptr<JobListener>()>;
+  void submit(JobFields& fields, const Answer& answer, const Listener& listener);
+  nlohmann::ordered_json model_json() const;
+  double uptime_seconds() const;
+
+  Worker& worker_;
+  const ServedModel& model_;
+  Metrics& metrics_;
+  const bool log_prompts_;
+  const std::function<void()> shutdown_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const std::chrono::system_clock::time_point created_ = std::chrono::system_clock::now();
+};
+
+}  // namespace lockstep::server

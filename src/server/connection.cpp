@@ -1,0 +1,307 @@
+#include "server/connection.h"
+
+#include <algorithm>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+#include <fmt/format.h>
+
+namespace lockstep::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+constexpr size_t kReadBytes = 4 << 10;
+constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, read while one is answered
+constexpr int64_t kLingerBytes = 8 << 20;
+
+std::string_view view(boost::beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+}  // namespace
+
+bool Transport::answering() const {
+  return std::ranges::any_of(connections, [](const Connection* c) { return c->answering(); });
+}
+
+Connection::Connection(asio::ip::tcp::socket socket, Transport& transport)
+    : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
+  transport_.connections.insert(this);
+}
+
+Connection::~Connection() {
+  transport_.connections.erase(this);
+}
+
+void Connection::start() {
+  Code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  const auto remote = socket_.remote_endpoint(ignored);
+  entry.remote = ignored ? "?" : remote.address().to_string();
+  arm(transport_.idle_time);
+  watch();
+}
+
+// Reads whatever comes: the start of a request, further ones while one is answered (to be parsed
+// later), or the news that the client left.
+void Connection::watch() {
+  watching_ = true;
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      [self = shared_from_this()](const Code& failed, size_t n) { self->on_watch(failed, n); });
+}
+
+void Connection::on_watch(const Code& failed, size_t bytes) {
+  watching_ = false;
+  if (state_ == State::kClosed) return;
+  buffer_.commit(bytes);
+  if (failed == asio::error::operation_aborted && state_ == State::kIdle) {
+    if (buffer_.size() > 0) return begin_request();
+    return watch();
+  }
+  if (failed) return gone();
+  switch (state_) {
+    case State::kIdle:
+      return begin_request();
+    case State::kAnswering:
+      if (buffer_.size() < kPipelineBytes) watch();  // else only a failed write tells that it left
+      return;
+    case State::kLingering:
+      buffer_.consume(buffer_.size());
+      lingered_bytes_ += static_cast<int64_t>(bytes);
+      if (lingered_bytes_ > kLingerBytes) return close();
+      return watch();
+    case State::kReading:
+    case State::kClosed:
+      return;
+  }
+}
+
+void Connection::begin_request() {
+  state_ = State::kReading;
+  began_ = std::chrono::steady_clock::now();
+  const std::string remote = entry.remote;
+  entry = LogEntry{};
+  entry.remote = remote;
+  endpoint = "other";
+  form_ = {.keep_alive = false};  // until it is known what the client speaks
+  complete_ = false;
+  late_ = false;
+  parser_.emplace();
+  parser_->header_limit(transport_.header_bytes);
+  parser_->body_limit(transport_.body_bytes);
+  arm(transport_.request_time);
+  http::async_read_header(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](const Code& failed, size_t) { self->on_header(failed); });
+}
+
+void Connection::on_header(const Code& failed) {
+  if (state_ != State::kReading) return;
+  if (failed) return on_unreadable(failed);
+  const auto& request = parser_->get();
+  entry.method = view(request.method_string());
+  entry.path = path_of(view(request.target()));
+  form_.old_version = request.version() < 11;
+  form_.head_only = request.method() == http::verb::head;
+  if (request.version() != 10 && request.version() != 11)
+    return refuse({505, "HTTP_VERSION", "expected HTTP/1.0 or HTTP/1.1", ""});
+  if (!transport_.api_key.empty() && entry.path != "/health" &&
+      !bearer_matches(view(request[http::field::authorization]), transport_.api_key))
+    return refuse({401, "UNAUTHORIZED", "expected the header 'Authorization: Bearer KEY'", ""});
+  if (request.method() == http::verb::post &&
+      crosses_origins(view(request[http::field::origin]), view(request[http::field::host])))
+    return refuse({403, "CROSS_ORIGIN", "pages of other origins may not use this server", ""});
+  form_.keep_alive = request.keep_alive();
+  if (parser_->is_done()) return on_body({});
+  if (boost::beast::iequals(request[http::field::expect], "100-continue") && buffer_.size() == 0) {
+    auto text = std::make_shared<std::string>("HTTP/1.1 100 Continue\r\n\r\n");
+    asio::async_write(socket_, asio::buffer(*text),
+                      [self = shared_from_this(), text](const Code&, size_t) {});
+  }
+  http::async_read(socket_, buffer_, *parser_,
+                   [self = shared_from_this()](const Code& code, size_t) { self->on_body(code); });
+}
+
+void Connection::on_body(const Code& failed) {
+  if (state_ != State::kReading) return;
+  if (failed) return on_unreadable(failed);
+  begin_answer();
+  const HttpRequest request{entry.method, entry.path, std::move(parser_->get().body())};
+  parser_.reset();
+  transport_.handle(request, shared_from_this());
+  if (state_ == State::kAnswering && !complete_ && !watching_) watch();
+}
+
+void Connection::on_unreadable(const Code& failed) {
+  if (late_)
+    return refuse({408, "REQUEST_TIMEOUT",
+                   fmt::format("expected the whole request within {} seconds",
+                               transport_.request_time.count() / 1000),
+                   ""});
+  if (failed == http::error::header_limit || failed == http::error::buffer_overflow)
+    return refuse({431, "HEADERS_TOO_LARGE",
+                   fmt::format("expected at most {} bytes of headers", transport_.header_bytes),
+                   ""});
+  if (failed == http::error::body_limit)
+    return refuse({413, "BODY_TOO_LARGE",
+                   fmt::format("expected a body of at most {} bytes", transport_.body_bytes), ""});
+  if (failed == http::error::end_of_stream || failed == http::error::partial_message ||
+      failed.category() != http::make_error_code(http::error::bad_method).category())
+    return gone();
+  refuse({400, "BAD_REQUEST", fmt::format("no valid HTTP request: {}", failed.message()), ""});
+}
+
+void Connection::begin_answer() {
+  state_ = State::kAnswering;
+  timer_.cancel();
+}
+
+void Connection::refuse(const ApiError& problem) {
+  form_.keep_alive = false;  // what follows in the stream cannot be trusted
+  begin_answer();
+  respond(error_response(problem));
+}
+
+void Connection::respond(HttpResponse response) {
+  if (state_ != State::kAnswering || complete_) return;
+  entry.status = response.status;
+  complete_ = true;
+  out_ += whole_answer(response, form_);
+  flush();
+}
+
+void Connection::begin_events() {
+  if (state_ != State::kAnswering || complete_) return;
+  if (form_.old_version) form_.keep_alive = false;
+  entry.status = 200;
+  out_ += events_head(form_);
+  flush();
+}
+
+void Connection::send(std::string_view text) {
+  if (state_ != State::kAnswering || complete_) return;
+  out_ += chunk(text, form_);
+  flush();
+}
+
+void Connection::end() {
+  if (state_ != State::kAnswering || complete_) return;
+  complete_ = true;
+  out_ += last_chunk(form_);
+  if (out_.empty() && writing_.empty()) return finish_answer();
+  flush();
+}
+
+void Connection::flush() {
+  if (!writing_.empty() || out_.empty()) return;
+  writing_.swap(out_);
+  written_ = 0;
+  on_written({}, 0);
+}
+
+void Connection::on_written(const Code& failed, size_t bytes) {
+  if (state_ != State::kAnswering) return;
+  if (failed) return gone();
+  written_ += bytes;
+  entry.bytes += static_cast<int64_t>(bytes);
+  if (written_ < writing_.size()) {
+    arm(transport_.stall_time);
+    socket_.async_write_some(
+        asio::buffer(writing_.data() + written_, writing_.size() - written_),
+        [self = shared_from_this()](const Code& code, size_t n) { self->on_written(code, n); });
+    return;
+  }
+  writing_.clear();
+  timer_.cancel();
+  if (!out_.empty()) return flush();
+  if (complete_) finish_answer();
+}
+
+void Connection::record() {
+  if (entry.status == 0) return;  // nothing was asked, or nothing could be answered
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  entry.milliseconds = Milliseconds(std::chrono::steady_clock::now() - began_).count();
+  transport_.metrics.count_request(endpoint, entry.status);
+  transport_.log.request(entry);
+  entry.status = 0;
+}
+
+void Connection::finish_answer() {
+  on_gone = nullptr;
+  record();
+  if (!form_.keep_alive) return linger();
+  state_ = State::kIdle;
+  arm(transport_.idle_time);
+  if (!watching_) {
+    if (buffer_.size() > 0) return begin_request();
+    buffer_.shrink_to_fit();
+    return watch();
+  }
+  // The parser and the watch must not read side by side.
+  if (buffer_.size() > 0) {
+    Code ignored;
+    socket_.cancel(ignored);
+  }
+}
+
+void Connection::linger() {
+  state_ = State::kLingering;
+  arm(transport_.linger_time);
+  Code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  // A socket that is closed with unread bytes resets the connection, and the answer may be lost.
+  if (!watching_) watch();
+}
+
+void Connection::gone() {
+  if (state_ == State::kAnswering) {
+    if (entry.status == 0) entry.status = 499;
+    if (const auto tell = std::exchange(on_gone, nullptr)) {
+      state_ = State::kLingering;  // what the job says now goes nowhere
+      tell();
+    }
+    record();
+  }
+  close();
+}
+
+void Connection::close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  on_gone = nullptr;
+  timer_.cancel();
+  Code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::arm(std::chrono::milliseconds time) {
+  timer_.expires_after(time);
+  timer_.async_wait([self = shared_from_this()](const Code& failed) {
+    if (!failed && self->timer_.expiry() <= std::chrono::steady_clock::now()) self->on_time();
+  });
+}
+
+void Connection::on_time() {
+  switch (state_) {
+    case State::kReading: {
+      late_ = true;
+      Code ignored;
+      socket_.cancel(ignored);  // the read that waits then says so
+      return;
+    }
+    case State::kAnswering:
+      return gone();
+    case State::kIdle:
+    case State::kLingering:
+      return close();
+    case State::kClosed:
+      return;
+  }
+}
+
+}  // namespace lockstep::server

@@ -1,0 +1,66 @@
+// One request for text, from its acceptance to its end.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/session.h"
+#include "server/api_error.h"
+
+namespace lockstep::server {
+
+using Clock = std::chrono::steady_clock;
+
+struct Job;
+
+// A token and its text. Every token that was chosen has one, but for the end-of-text token; the
+// texts together are the answer, and each is whole characters. Text may be empty: where a character
+// takes several tokens, its last one has it.
+struct JobToken {
+  int64_t index = 0;  // from 0
+  engine::TokenId id = 0;
+  std::string text;
+  std::optional<engine::Logprobs> logprobs;
+  Clock::time_point made;
+};
+
+struct JobEnd {
+  std::optional<ApiError> problem;  // else the rest holds
+  engine::StopReason reason = engine::StopReason::kLength;
+  int64_t tokens_out = 0;  // without the end-of-text token
+  int64_t reused = 0;      // prompt tokens that were still in the cache
+  double prompt_seconds = 0;
+  double decode_seconds = 0;
+};
+
+// Told in this order: started, tokens, ended; ended comes once, whatever happens. On the network
+// thread.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void started(const Job& job) = 0;
+  virtual void token(const Job& job, const JobToken& token) = 0;
+  virtual void ended(const Job& job, const JobEnd& end) = 0;
+};
+
+struct Job {
+  std::string id;
+  engine::Request request;  // of the compute thread, once the job is under way
+  std::string prompt_text;
+  int64_t tokens_in = 0;
+  uint64_t seed = 0;
+  Clock::time_point accepted = Clock::now();
+  std::atomic<bool> cancel{false};
+
+  // Of the network thread.
+  std::shared_ptr<JobListener> listener;  // gone once it was told the end
+  bool started = false;
+  bool ended = false;
+  int64_t tokens_seen = 0;
+  std::optional<Clock::time_point> first_token, last_token;
+};
+
+}  // namespace lockstep::server

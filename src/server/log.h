@@ -1,0 +1,49 @@
+// One line a request on standard error, as text or JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/metrics.h"
+
+namespace lockstep::server {
+
+struct LogEntry {
+  std::string remote;  // address of the client
+  std::string method;  // empty: the request could not be read
+  std::string path;
+  int status = 0;
+  double milliseconds = 0;
+  int64_t bytes = 0;  // sent
+  // Of requests for text.
+  std::string job_id;
+  std::string outcome;
+  int64_t tokens_in = 0;
+  int64_t tokens_out = 0;
+  std::optional<double> first_token_ms;
+  std::string prompt;  // only where the operator asked for it
+};
+
+class Log {
+ public:
+  enum class Format { kText, kJson };
+  Log(Format format, bool prompts, Metrics& metrics);
+
+  bool prompts() const { return prompts_; }
+  void request(const LogEntry& entry);
+  void note(const std::string& message);  // what happened outside of a request
+
+ private:
+  void write(std::string line);
+
+  Format format_;
+  bool prompts_;
+  Metrics& metrics_;
+  int64_t dropped_ = 0;  // since the last line that was written
+};
+
+std::string text_line(const LogEntry& entry);
+std::string json_line(const LogEntry& entry);
+
+}  // namespace lockstep::server

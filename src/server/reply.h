@@ -1,0 +1,36 @@
+// What the shapes of replies have in common.
+#pragma once
+
+#include <memory>
+
+#include "server/job.h"
+#include "server/responder.h"
+#include "server/served_model.h"
+
+namespace lockstep::server {
+
+class Reply : public JobListener {
+ public:
+  Reply(std::shared_ptr<Responder> responder, const ServedModel& model)
+      : responder_(std::move(responder)), model_(model) {}
+
+ protected:
+  Responder& responder() { return *responder_; }
+  const ServedModel& model() const { return model_; }
+
+  // How the job went, for the log.
+  void note(const Job& job, const JobEnd& end) {
+    LogEntry& entry = responder_->entry;
+    entry.outcome = end.problem ? end.problem->code : std::string(engine::name(end.reason));
+    entry.tokens_out = end.tokens_out;
+    if (job.first_token)
+      entry.first_token_ms =
+          std::chrono::duration<double, std::milli>(*job.first_token - job.accepted).count();
+  }
+
+ private:
+  std::shared_ptr<Responder> responder_;
+  const ServedModel& model_;
+};
+
+}  // namespace lockstep::server

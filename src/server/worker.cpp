@@ -1,0 +1,274 @@
+#include "server/worker.h"
+
+#include <filesystem>
+#include <new>
+
+#include <boost/asio/post.hpp>
+#include <xxhash.h>
+
+#include "engine/recording.h"
+
+namespace lockstep::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+ApiError shutting_down() {
+  return {503, "SHUTTING_DOWN", "the server is stopping and takes no more jobs", ""};
+}
+
+}  // namespace
+
+std::string safe_name(std::string_view id) {
+  constexpr size_t kLongest = 120;
+  std::string name;
+  for (const char c : id) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || (c == '.' && !name.empty());
+    if (plain)
+      name += c;
+    else
+      name += fmt::format("%{:02X}", static_cast<uint8_t>(c));
+  }
+  if (name.size() > kLongest)
+    name = fmt::format("{}~{:016x}", name.substr(0, kLongest), XXH3_64bits(id.data(), id.size()));
+  return name;
+}
+
+Worker::Worker(boost::asio::io_context& network, ServedModel& model, WorkerOptions options,
+               Metrics& metrics)
+    : network_(network),
+      model_(model),
+      options_(std::move(options)),
+      metrics_(metrics),
+      thread_([this] { compute(); }) {}
+
+Worker::~Worker() {
+  if (computing_ != nullptr) computing_->cancel = true;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& job : queue_) job->cancel = true;
+    closed_ = true;
+  }
+  for (const auto& [id, job] : jobs_) job->cancel = true;
+  wake_.notify_one();
+  thread_.join();
+}
+
+std::optional<ApiError> Worker::submit(const std::shared_ptr<Job>& job) {
+  if (stopping_) return shutting_down();
+  if (jobs_.contains(job->id))
+    return ApiError{
+        409, "DUPLICATE_JOB",
+        fmt::format("job '{}' is waiting or under way; its id is free when it ends", job->id),
+        "job_id"};
+  {
+    const std::lock_guard lock(mutex_);
+    // One that is about to be taken up does not wait.
+    const bool idle = jobs_.size() == queue_.size() && computing_ == nullptr;
+    if (std::ssize(queue_) >= options_.queue + (idle ? 1 : 0)) {
+      metrics_.count_job("rejected");
+      return ApiError{503, "QUEUE_FULL",
+                      fmt::format("{} jobs wait already; try again later", queue_.size()), ""};
+    }
+    queue_.push_back(job);
+  }
+  jobs_.emplace(job->id, job);
+  wake_.notify_one();
+  return std::nullopt;
+}
+
+void Worker::cancel(const std::string& id) {
+  if (const auto found = jobs_.find(id); found != jobs_.end())
+    end_early(std::shared_ptr<Job>(found->second), {499, "CANCELLED", "the job was cancelled", ""},
+              "cancelled");
+}
+
+void Worker::abandon(const std::shared_ptr<Job>& job) {
+  end_early(job, {499, "CANCELLED", "the client went away", ""}, "disconnected");
+}
+
+void Worker::end_early(const std::shared_ptr<Job>& job, ApiError problem, const char* outcome) {
+  job->cancel = true;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(queue_, job);
+  }
+  JobEnd end;
+  end.problem = std::move(problem);
+  end.tokens_out = job->tokens_seen;
+  this->end(job, end, outcome);
+}
+
+void Worker::stop(std::function<void()> done) {
+  stopping_ = true;
+  stopped_ = std::move(done);
+  std::deque<std::shared_ptr<Job>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(queue_);
+    closed_ = true;
+  }
+  wake_.notify_one();
+  for (const auto& job : waiting) end_early(job, shutting_down(), "shutdown");
+}
+
+void Worker::end_active() {
+  while (!jobs_.empty()) {
+    const std::shared_ptr<Job> job = jobs_.begin()->second;
+    end_early(job, {503, "SHUTTING_DOWN", "the server stopped before the job was done", ""},
+              "shutdown");
+  }
+}
+
+int64_t Worker::queue_length() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(queue_);
+}
+
+std::string Worker::active() const {
+  return computing_ != nullptr && !computing_->ended ? computing_->id : "";
+}
+
+void Worker::began(const std::shared_ptr<Job>& job) {
+  computing_ = job;
+  if (job->ended) return;
+  job->started = true;
+  job->listener->started(*job);
+}
+
+void Worker::take(const std::shared_ptr<Job>& job, const JobToken& token) {
+  if (job->ended) return;
+  using Seconds = std::chrono::duration<double>;
+  if (!job->first_token)
+    metrics_.first_token.add(Seconds(token.made - job->accepted).count());
+  else
+    metrics_.per_token.add(Seconds(token.made - *job->last_token).count());
+  if (!job->first_token) job->first_token = token.made;
+  job->last_token = token.made;
+  ++job->tokens_seen;
+  ++metrics_.tokens_out;
+  job->listener->token(*job, token);
+}
+
+void Worker::over(const std::shared_ptr<Job>& job, const JobEnd& end) {
+  computing_ = nullptr;
+  if (!job->ended)
+    this->end(job, end, end.problem ? "error" : std::string(engine::name(end.reason)).c_str());
+}
+
+void Worker::end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome) {
+  if (job->ended) return;
+  job->ended = true;
+  jobs_.erase(job->id);
+  metrics_.count_job(outcome);
+  metrics_.tokens_in += job->started ? job->tokens_in : 0;
+  metrics_.tokens_reused += end.reused;
+  const std::shared_ptr<JobListener> listener = std::move(job->listener);
+  job->listener = nullptr;
+  // Whatever becomes of a job, its first event is that it started.
+  if (!job->started) listener->started(*job);
+  job->started = true;
+  listener->ended(*job, end);
+}
+
+std::shared_ptr<Job> Worker::next() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return closed_ || !queue_.empty(); });
+  if (queue_.empty()) return nullptr;
+  std::shared_ptr<Job> job = std::move(queue_.front());
+  queue_.pop_front();
+  return job;
+}
+
+void Worker::compute() {
+  while (const std::shared_ptr<Job> job = next()) {
+    boost::asio::post(network_, [this, job] { began(job); });
+    JobEnd end;
+    try {
+      end = run(job);
+    } catch (const std::bad_alloc&) {
+      end.problem = ApiError{500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
+    }
+    boost::asio::post(network_, [this, job, end] { over(job, end); });
+  }
+  boost::asio::post(network_, [this] {
+    if (stopped_) stopped_();
+  });
+}
+
+JobEnd Worker::run(const std::shared_ptr<Job>& job) {
+  JobEnd end;
+  engine::Session& session = *model_.session;
+  const auto failed_to_record = [&](const Error& problem) {
+    boost::asio::post(network_, [this, id = job->id, problem] {
+      ++metrics_.recordings_failed;
+      if (on_problem) on_problem(fmt::format("job {}: not recorded: {}", id, problem.message));
+    });
+  };
+  // A recording that fails costs the job nothing.
+  trace::RecordOptions trace = options_.trace;
+  std::optional<engine::Recording> recording;
+  if (!trace.folder.empty() || !options_.log.file.empty()) {
+    Result<std::string> folder = trace.folder.empty() ? trace.folder : trace_folder(job->id);
+    trace.folder = folder.ok() ? *folder : "";
+    if (!folder.ok()) failed_to_record(folder.error());
+    auto started = engine::Recording::start(trace, options_.log, session, model_.manifest,
+                                            job->request, job->prompt_text);
+    if (started.ok())
+      recording.emplace(*std::move(started)).attach(job->request);
+    else
+      failed_to_record(started.error());
+  }
+
+  std::vector<JobToken> waiting;  // for the rest of a character, or of what may be a stop sequence
+  int64_t count = 0;
+  const auto send = [&] {
+    for (JobToken& token : waiting)
+      boost::asio::post(network_, [this, job, token = std::move(token)] { take(job, token); });
+    waiting.clear();
+  };
+  const auto on_token = [&](const engine::Emitted& emitted) {
+    if (emitted.id >= 0 && !emitted.ends) {
+      JobToken token{count++, emitted.id, std::string(emitted.text), std::nullopt, Clock::now()};
+      if (emitted.logprobs != nullptr) token.logprobs = *emitted.logprobs;
+      waiting.push_back(std::move(token));
+    } else if (!emitted.text.empty()) {
+      LS_CHECK(!waiting.empty());  // its token was held back with it
+      waiting.back().text += emitted.text;
+    }
+    if (!emitted.held) send();
+  };
+  const Result<engine::Outcome> outcome = session.generate(job->request, on_token, &job->cancel);
+  send();
+  if (recording)
+    if (const auto written = recording->finish(
+            job->request.prompt, outcome.ok() ? outcome->tokens : std::vector<engine::TokenId>());
+        !written.ok())
+      failed_to_record(written.error());
+  if (!outcome.ok()) {
+    end.problem = ApiError{500, "INTERNAL", outcome.error().message, ""};
+    return end;
+  }
+  end.reason = outcome->reason;
+  end.tokens_out = count;
+  end.reused = outcome->reused;
+  end.prompt_seconds = outcome->prompt_seconds;
+  end.decode_seconds = outcome->decode_seconds;
+  return end;
+}
+
+Result<std::string> Worker::trace_folder(const std::string& id) const {
+  // An id may come again once its job has ended; a trace is never written over.
+  const fs::path base = fs::path(options_.trace.folder) / safe_name(id);
+  for (int number = 1; number < 1'000'000; ++number) {
+    const fs::path folder =
+        number == 1 ? base : fs::path(fmt::format("{}~{}", base.string(), number));
+    std::error_code failed;
+    if (fs::create_directory(folder, failed)) return folder.string();
+    if (failed) return error("{}: cannot create the folder: {}", folder.string(), failed.message());
+  }
+  return error("{}: too many traces of this name", base.string());
+}
+
+}  // namespace lockstep::server

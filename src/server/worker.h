@@ -1,0 +1,91 @@
+// The queue of jobs and the thread that computes them, one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+
+#include "server/job.h"
+#include "server/metrics.h"
+#include "server/served_model.h"
+#include "trace/jsonl_logger.h"
+#include "trace/recorder.h"
+
+namespace lockstep::server {
+
+struct WorkerOptions {
+  int64_t queue = 64;          // jobs that may wait
+  trace::RecordOptions trace;  // `folder`: where each job's trace gets a folder; empty: no traces
+  trace::JsonlLogOptions log;
+};
+
+// Everything but the compute thread's own loop runs on the network thread, so that what clients see
+// has one order: a job that was ended (by its client, by /cancel, by a stop) says nothing more,
+// however long the computing takes to notice.
+class Worker {
+ public:
+  Worker(boost::asio::io_context& network, ServedModel& model, WorkerOptions options,
+         Metrics& metrics);
+  ~Worker();  // cancels what is under way and waits for it
+
+  // Takes the job, or says why not: QUEUE_FULL, DUPLICATE_JOB, SHUTTING_DOWN.
+  std::optional<ApiError> submit(const std::shared_ptr<Job>& job);
+
+  // Ends the job of that name, if there is one.
+  void cancel(const std::string& id);
+  // The same for a job whose client went away.
+  void abandon(const std::shared_ptr<Job>& job);
+
+  // No new jobs; those that wait end now. `done` is called when nothing is computed any more.
+  void stop(std::function<void()> done);
+  // Ends the active job too.
+  void end_active();
+
+  std::function<void(const std::string&)> on_problem;  // what an operator should know
+
+  bool stopping() const { return stopping_; }
+  int64_t queue_length() const;
+  std::string active() const;  // the active job's id; empty: none
+
+ private:
+  void compute();  // the thread
+  std::shared_ptr<Job> next();
+  JobEnd run(const std::shared_ptr<Job>& job);
+  Result<std::string> trace_folder(const std::string& id) const;
+
+  void began(const std::shared_ptr<Job>& job);
+  void take(const std::shared_ptr<Job>& job, const JobToken& token);
+  void over(const std::shared_ptr<Job>& job, const JobEnd& end);
+  void end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome);
+  void end_early(const std::shared_ptr<Job>& job, ApiError problem, const char* outcome);
+
+  boost::asio::io_context& network_;
+  ServedModel& model_;
+  const WorkerOptions options_;
+  Metrics& metrics_;
+
+  std::map<std::string, std::shared_ptr<Job>> jobs_;  // waiting and active, by id
+  std::shared_ptr<Job> computing_;                    // until the thread is through with it
+  bool stopping_ = false;
+  std::function<void()> stopped_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  bool closed_ = false;
+
+  std::thread thread_;  // last: starts when all else is there
+};
+
+// A folder name for any job id: letters, digits, '-', '_' and inner '.' stay, other bytes become
+// %XX; what is too long is cut and gets a hash.
+std::string safe_name(std::string_view id);
+
+}  // namespace lockstep::server
