@@ -7,19 +7,7 @@ import re
 import subprocess
 import sys
 
-SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-    "nineteen"
-).split()
-TENS = {2: "twenty", 3: "thirty", 4: "forty", 5: "fifty"}
-MODELS = ["haiku", "haiku-llama", "haiku-qwen2", "haiku-phi3", "haiku-gpt2", "haiku-granite"]
-
-
-def number_word(number):
-    if number < 20:
-        return SMALL[number]
-    tens, ones = divmod(number, 10)
-    return TENS[tens] + (f"-{SMALL[ones]}" if ones else "")
+from number_words import MODELS, number_word
 
 
 def answer(program, model, word, *flags):
