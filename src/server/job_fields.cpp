@@ -116,6 +116,9 @@ void read_messages(Fields& fields, JobFields& out) {
   constexpr const char* kExpected = "an array of at least one message {role, content}";
   const std::vector<JsonReader> items = fields.items("messages");
   if (items.empty()) return fields.missing("messages", kExpected);
+  if (std::ssize(items) > kMostMessages)
+    return fields.fail("messages", fmt::format("request: messages: found {}, expected at most {}",
+                                               items.size(), kMostMessages));
   out.messages = nlohmann::ordered_json::array();
   int64_t chars = 0;
   for (size_t i = 0; i < items.size() && !fields.failed(); ++i) {

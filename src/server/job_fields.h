@@ -12,6 +12,7 @@
 namespace lockstep::server {
 
 inline constexpr int64_t kMostPromptChars = 32'768;
+inline constexpr int64_t kMostMessages = 1024;
 inline constexpr int64_t kMostJobIdChars = 256;
 inline constexpr int64_t kMostLogprobs = 20;
 inline constexpr int64_t kMostTokens = int64_t{1} << 30;  // the context ends a job long before

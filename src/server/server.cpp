@@ -53,7 +53,13 @@ class Server {
     transport_.request_time = options.request_time;
     transport_.handle = [this](const HttpRequest& request,
                                const std::shared_ptr<Responder>& responder) {
-      api_.handle(request, responder);
+      // Nothing that a request holds should throw; if it does, only that request fails.
+      try {
+        api_.handle(request, responder);
+      } catch (const std::exception& problem) {
+        log_.note(fmt::format("internal error: {}", problem.what()));
+        responder->respond(error_response({500, "INTERNAL", "an error of the server's own", ""}));
+      }
     };
     api_.connections = [this] { return std::ssize(transport_.connections); };
     worker_.on_problem = [this](const std::string& message) { log_.note(message); };

@@ -393,7 +393,7 @@ class OpenAi(unittest.TestCase):
                        {"prompt": []}, {"prompt": ["a", "b"]}, {"prompt": [[1], [2]]}, {"prompt": [1, "a"]}, {"prompt": [10**6]}, {"prompt": [-1]}):
             self.assertEqual(error("/v1/completions", **{"prompt": "x", **fields}), next(iter(fields)))
         for fields in ({"n": 2}, {"logprobs": 1}, {"top_logprobs": 2}, {"tools": [{}]}, {"response_format": {"type": "json_object"}},
-                       {"messages": []}, {"messages": "x"}, {"messages": [1]}, {"messages": [{"role": "user", "content": "x" * 32769}]}):
+                       {"messages": []}, {"messages": "x"}, {"messages": [1]}, {"messages": user * 1025}, {"messages": [{"role": "user", "content": "x" * 32769}]}):
             self.assertEqual(error("/v1/chat/completions", **{"messages": user, **fields}), next(iter(fields)))
         for message, field in (({"role": "robot", "content": "x"}, "role"), ({"role": "user"}, "content"), ({"role": "user", "content": 5}, "content"),
                                ({"role": "user", "content": [{"type": "image_url"}]}, "content"), ({"role": "user", "content": "x", "y": 1}, "y")):
