@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
@@ -17,6 +18,7 @@ namespace http = boost::beast::http;
 constexpr size_t kReadBytes = 4 << 10;
 constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, read while one is answered
 constexpr int64_t kLingerBytes = 8 << 20;
+constexpr size_t kUnreadBytes = 64 << 20;  // of an answer that its client does not read
 
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -186,6 +188,11 @@ void Connection::begin_events() {
 void Connection::send(std::string_view text) {
   if (state_ != State::kAnswering || complete_) return;
   out_ += chunk(text, form_);
+  // Later, since whoever speaks here is the very job that would end.
+  if (out_.size() > kUnreadBytes)
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      if (self->out_.size() > kUnreadBytes) self->gone();
+    });
   flush();
 }
 
@@ -240,6 +247,8 @@ void Connection::finish_answer() {
   if (!watching_) {
     if (buffer_.size() > 0) return begin_request();
     buffer_.shrink_to_fit();
+    out_.shrink_to_fit();
+    writing_.shrink_to_fit();
     return watch();
   }
   // The parser and the watch must not read side by side.

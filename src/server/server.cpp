@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -77,7 +78,11 @@ class Server {
                                         tcp::resolver::passive, failed);
     if (failed || found.empty())
       return error("--host {}: no such address: {}", options_.host, failed.message());
-    const tcp::endpoint endpoint = found.begin()->endpoint();
+    // A name such as localhost may stand for both; what most clients try is IPv4.
+    const auto four = std::find_if(found.begin(), found.end(), [](const auto& entry) {
+      return entry.endpoint().address().is_v4();
+    });
+    const tcp::endpoint endpoint = (four != found.end() ? four : found.begin())->endpoint();
     const auto refused = [&](const char* what) {
       return error("cannot {} {} port {}: {}", what, options_.host, options_.port,
                    failed.message());

@@ -113,6 +113,10 @@ class Stop(unittest.TestCase):
             if not mine.startswith("127."):
                 with self.assertRaises(OSError):
                     socket.create_connection((mine, worker.port), timeout=5)
+        for host in ("localhost", "127.0.0.2"):
+            with Worker(PROGRAM, "--host", host) as worker:
+                self.assertEqual(worker.get("/health")["status"], "ok")
+                self.assertEqual(worker.log_text().count("--api-key-file"), 0)
         with Worker(PROGRAM, "--host", "0.0.0.0") as worker:
             self.assertIn("--api-key-file", worker.log_text())
             worker.host = "127.0.0.1"

@@ -24,7 +24,7 @@ def setUpModule():
     slow = forge(PROGRAM, pathlib.Path(FOLDER.name) / "slow.gguf", "--layers", "8", "--width", "512", "--heads", "8",
                  "--kv-heads", "2", "--feed-forward", "1024", "--type", "q8_0")
     SMALL = Worker(PROGRAM)
-    SLOW = Worker(PROGRAM, "--queue", "3", model=slow)
+    SLOW = Worker(PROGRAM, "--queue", "3", model=slow, threads=2)
 
 
 def tearDownModule():

@@ -17,9 +17,10 @@ PATIENCE_S = 60
 
 
 class Worker:
-    def __init__(self, program, *flags, model="haiku", env=None):
+    # One thread unless a test is about several: tests run side by side on few cores.
+    def __init__(self, program, *flags, model="haiku", threads=1, env=None):
         self.log = tempfile.TemporaryFile("w+")
-        command = [program, "serve", "-m", str(model), "--port", "0", *flags]
+        command = [program, "serve", "-m", str(model), "--port", "0", "--threads", str(threads), *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
         match = re.search(r"http://(\S+):(\d+)", line)
