@@ -11,9 +11,10 @@ namespace {
 // A prompt has at most 32,768 characters; a longer cache would mostly stay empty.
 constexpr int64_t kLongestContext = 32'768;
 
+// Of 53 bits: what is told as JSON comes through JavaScript unharmed.
 uint64_t any_seed() {
   std::random_device source;
-  return uint64_t{source()} << 32 | source();
+  return (uint64_t{source()} << 32 | source()) >> 11;
 }
 
 }  // namespace

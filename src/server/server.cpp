@@ -66,11 +66,6 @@ class Server {
     worker_.on_problem = [this](const std::string& message) { log_.note(message); };
   }
 
-  ~Server() {
-    // Connections hold themselves through their pending operations; end those first.
-    signals_.cancel();
-  }
-
   Result<std::string> listen() {
     Code failed;
     tcp::resolver resolver(network_);
