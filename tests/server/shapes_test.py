@@ -148,6 +148,7 @@ class About(unittest.TestCase):
         self.assertIn("default-src 'none'", headers["content-security-policy"])
         self.assertNotRegex(body.decode(), r"(src|href)=\"?(https?:)?//")
 
+    @unittest.skipUnless(shutil.which("curl"), "no curl on this machine")
     def test_curl(self):
         done = subprocess.run(["curl", "-sSN", SMALL.url + "/execute", "-d", json.dumps({"job_id": "curl", "prompt": HAIKU})],
                               check=True, capture_output=True, text=True)
