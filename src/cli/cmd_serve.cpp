@@ -82,6 +82,8 @@ Result<int> run(Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
+  // What costs the stream next to nothing; more is a matter of flags.
+  flags->recording.trace.checkpoints = "layers";
   flags->recording.logits = "last";
   app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
       ->capture_default_str();

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include <sys/resource.h>
 
@@ -25,6 +27,10 @@ constexpr int64_t kQueueBytes = 256 << 20;
 // this much has come together or this time has passed.
 constexpr int64_t kWakeBytes = 16 << 20;
 constexpr std::chrono::milliseconds kWakeTime{50};
+
+// Values are handed to the writer together, up to this much: a lock and a call for each value of a
+// small model would cost more than the value.
+constexpr int64_t kBatchBytes = 1 << 20;
 
 // Runs jobs in order on a thread of its own. Jobs carry bytes; push waits while too many are under
 // way. After the first failure jobs are thrown away.
@@ -117,15 +123,55 @@ struct Recorder::State {
   State(const op::Program& p, DType d, const RecordOptions& o, ShardWriter w)
       : program(p), dtype(d), options(o), writer(std::move(w)), plan_of(p.values.size(), -1) {}
 
+  struct Piece {
+    size_t plan;  // place in `chosen`
+    Buffer bytes;
+  };
+
+  // On the queue's thread: what the writer will be given of a step.
+  std::vector<StoredPlan> plans_of(const StepInfo& info) const {
+    std::vector<StoredPlan> plans;
+    for (const op::ValueId id : chosen) {
+      const op::Value& value = program.value(id);
+      StoredPlan plan{
+          fmt::format("{}/{}", info.index, value.name), dtype, {info.tokens, value.width}};
+      if (value.shape == op::Value::Shape::kScores)
+        plan.shape = {value.width, info.tokens, info.first_position + info.tokens};
+      else if (id == program.logits() && options.last_logits)
+        plan.shape = {1, value.width};
+      plans.push_back(std::move(plan));
+    }
+    return plans;
+  }
+
+  // Gives the writer what has come together. `whole`: of the step, where this ends it.
+  void hand_over(std::optional<bool> whole) {
+    std::optional<StepInfo> begin;
+    if (!std::exchange(announced, true)) begin = step;
+    queue.push(std::exchange(piece_bytes, 0),
+               [this, begin = std::move(begin), batch = std::exchange(pieces, {}),
+                whole]() mutable -> Result<void> {
+                 if (begin) LS_TRY_VOID(writer.begin_step(*begin, plans_of(*begin)));
+                 for (Piece& piece : batch)
+                   LS_TRY_VOID(writer.put(piece.plan, std::move(piece.bytes)));
+                 return whole ? writer.end_step(*whole) : Result<void>();
+               });
+  }
+
   const op::Program& program;
   const DType dtype;
   const RecordOptions options;
   ShardWriter writer;               // but for its buffers, touched by the queue's thread only
   std::vector<op::ValueId> chosen;  // in order of the program
   std::vector<int64_t> plan_of;     // by value: place in `chosen`, or -1
-  bool recording = false;           // this step
   int64_t steps = 0;
   int64_t dropped = 0;
+  // Of the current step.
+  bool recording = false;
+  StepInfo step;
+  bool announced = false;  // the writer knows of it
+  std::vector<Piece> pieces;
+  int64_t piece_bytes = 0;
   WriteQueue queue;  // last: its jobs use the rest
 };
 
@@ -154,26 +200,10 @@ Recorder::~Recorder() {
 
 void Recorder::begin_step(int64_t first_position, int64_t tokens) {
   State& state = *state_;
-  StepInfo info{state.steps++, first_position, tokens, ""};
+  state.step = {state.steps++, first_position, tokens, ""};
+  state.announced = false;
   state.recording = !(state.options.drop_when_slow && state.queue.falls_behind());
-  if (!state.recording) {
-    ++state.dropped;
-    return;
-  }
-  std::vector<StoredPlan> plans;
-  for (const op::ValueId id : state.chosen) {
-    const op::Value& value = state.program.value(id);
-    StoredPlan plan{
-        fmt::format("{}/{}", info.index, value.name), state.dtype, {tokens, value.width}};
-    if (value.shape == op::Value::Shape::kScores)
-      plan.shape = {value.width, tokens, first_position + tokens};
-    else if (id == state.program.logits() && state.options.last_logits)
-      plan.shape = {1, value.width};
-    plans.push_back(std::move(plan));
-  }
-  state.queue.push(0, [&writer = state.writer, info, plans = std::move(plans)]() mutable {
-    return writer.begin_step(info, std::move(plans));
-  });
+  if (!state.recording) ++state.dropped;
 }
 
 bool Recorder::wants(op::ValueId id) const {
@@ -193,16 +223,16 @@ void Recorder::see(op::ValueId id, const exec::View& view) {
   // With last_logits the executor may still have computed all rows.
   const bool last_row = id == state_->program.logits() && state_->options.last_logits;
   const int64_t kept = last_row ? view.shape.back() * size_bytes(view.dtype) : size;
-  Buffer bytes = state_->writer.buffers().copy({data + size - kept, static_cast<size_t>(kept)});
-  state_->queue.push(kept, [&writer = state_->writer, plan, bytes = std::move(bytes)]() mutable {
-    return writer.put(plan, std::move(bytes));
-  });
+  state_->pieces.push_back(
+      {plan, state_->writer.buffers().copy({data + size - kept, static_cast<size_t>(kept)})});
+  state_->piece_bytes += kept;
+  if (state_->piece_bytes >= kBatchBytes) state_->hand_over(std::nullopt);
 }
 
 void Recorder::end_step(bool whole) {
   if (!state_->recording) return;
   state_->recording = false;
-  state_->queue.push(0, [&writer = state_->writer, whole] { return writer.end_step(whole); });
+  state_->hand_over(whole);
 }
 
 Result<void> Recorder::finish(const std::vector<int32_t>& tokens) {

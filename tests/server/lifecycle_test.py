@@ -222,7 +222,7 @@ class Recording(unittest.TestCase):
                     self.assertEqual(manifest["steps"][0]["first_pos"], 0)
             # What was recorded through the worker is what `run` computes.
             whole = pathlib.Path(folder) / "run"
-            subprocess.run([PROGRAM, "run", "-p", HAIKU, "--trace", whole, "--logits", "last"], check=True, capture_output=True)
+            subprocess.run([PROGRAM, "run", "-p", HAIKU, "--trace", whole, "--logits", "last", "--checkpoints", "layers"], check=True, capture_output=True)
             done = subprocess.run([PROGRAM, "compare", whole, traces / "plain-1", "--json"], check=True, capture_output=True, text=True)
             verdicts = {c["verdict"] for c in json.loads(done.stdout)["checkpoints"]}
             self.assertEqual(verdicts, {"exact"})
