@@ -84,6 +84,11 @@ void Connection::on_watch(const Code& failed, size_t bytes) {
 }
 
 void Connection::begin_request() {
+  // Some clients send an empty line after a body; it belongs to nothing (RFC 9112, 2.2).
+  const auto* bytes = static_cast<const char*>(buffer_.data().data());
+  const std::string_view read(bytes, buffer_.size());
+  buffer_.consume(std::min(read.find_first_not_of("\r\n"), read.size()));
+  if (buffer_.size() == 0) return watch();
   state_ = State::kReading;
   began_ = std::chrono::steady_clock::now();
   const std::string remote = entry.remote;

@@ -140,6 +140,16 @@ class Broken(unittest.TestCase):
         many = exchange(WORKER, get * 3000 + last, most=1 << 30)
         self.assertEqual(many.count(b"HTTP/1.1 200 OK"), 3001)
 
+    def test_empty_lines_between_requests(self):
+        get = b"\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        last = b"\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+        self.assertEqual(exchange(WORKER, get + post("/execute", b"{}") + get + last).count(b"HTTP/1.1 200 OK"), 3)
+        with WORKER.connect() as connection:
+            for byte in b"\r\n" + last:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.001)
+            self.assertIn(b"200 OK", read_all(connection))
+
     def test_chunked_bodies(self):
         body = json.dumps({"job_id": "chunks", "prompt": "é" + HAIKU}).encode()
         rng = random.Random(seed := random.randrange(1 << 30))
