@@ -65,6 +65,7 @@ void Connection::on_watch(const Code& failed, size_t bytes) {
     if (buffer_.size() > 0) return begin_request();
     return watch();
   }
+  if (failed == asio::error::eof && state_ == State::kAnswering) return on_end_of_requests();
   if (failed) return gone();
   switch (state_) {
     case State::kIdle:
@@ -81,6 +82,21 @@ void Connection::on_watch(const Code& failed, size_t bytes) {
     case State::kClosed:
       return;
   }
+}
+
+// The client sends no more: it left, or it has only closed its side and waits for the answer. What
+// is sent to one that left comes back as a reset, so something harmless is.
+void Connection::on_end_of_requests() {
+  form_.keep_alive = false;
+  const bool begun = entry.status != 0;
+  if (!begun && form_.old_version) return gone();  // that has nothing harmless
+  socket_.async_wait(asio::ip::tcp::socket::wait_error,
+                     [self = shared_from_this()](const Code& failed) {
+                       if (!failed && self->state_ == State::kAnswering) self->gone();
+                     });
+  if (begun) return send(":\n\n");
+  out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+  flush();
 }
 
 void Connection::begin_request() {

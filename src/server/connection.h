@@ -63,6 +63,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
 
   void watch();
   void on_watch(const Code& failed, size_t bytes);
+  void on_end_of_requests();
   void begin_request();
   void on_header(const Code& failed);
   void on_body(const Code& failed);

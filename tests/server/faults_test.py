@@ -150,6 +150,17 @@ class Broken(unittest.TestCase):
                 time.sleep(0.001)
             self.assertIn(b"200 OK", read_all(connection))
 
+    def test_clients_that_only_close_their_side(self):
+        job = json.dumps({"job_id": "half", "prompt": HAIKU}).encode()
+        for data, end in ((post("/execute", job), b"event: end"), (post("/v1/completions", b'{"prompt": "x", "stream": true}'), b"[DONE]"),
+                          (post("/v1/completions", b'{"prompt": "x"}'), b'"total_tokens"'), (b"GET /health HTTP/1.1\r\n\r\n", b'"ok"')):
+            with WORKER.connect() as connection:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                answer = read_all(connection)
+            self.assertIn(end, answer)
+            self.assertIn(b"HTTP/1.1 200 OK", answer)
+
     def test_chunked_bodies(self):
         body = json.dumps({"job_id": "chunks", "prompt": "é" + HAIKU}).encode()
         rng = random.Random(seed := random.randrange(1 << 30))
