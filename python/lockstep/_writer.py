@@ -18,7 +18,7 @@ _SHARD_BYTES = 16 << 20
 _COMPUTE = ("f64", "f32", "f16", "bf16")
 _PRECISION = {
     "compute": _COMPUTE,
-    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k", "i16"),
+    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k", "i16", "by_weight"),
     "kv": _COMPUTE,
 }
 
@@ -46,6 +46,8 @@ class TraceWriter:
                fingerprint is what `lockstep inspect --fingerprint` prints
     tokens     all token ids, the prompt's first; `trace.tokens` may grow until the end
     n_prompt   how many of them are the prompt's; without it, those that were given here
+    notes      what else is to be known of the run, sentences; `compare` shows them
+    unmapped   what the engine computes besides, by its own names, and is not recorded
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class TraceWriter:
         n_prompt: Optional[int] = None,
         prompt: str = "",
         sampling: Optional[Mapping[str, Any]] = None,
+        notes: Iterable[str] = (),
+        unmapped: Iterable[str] = (),
     ) -> None:
         for field, value in (precision or {}).items():
             if field not in _PRECISION or value not in _PRECISION[field]:
@@ -75,6 +79,8 @@ class TraceWriter:
         self._prompt = prompt.encode("utf-8", "replace").decode("utf-8")
         self._n_prompt = len(self.tokens) if n_prompt is None else int(n_prompt)
         self._sampling = dict(sampling or {})
+        self.notes: List[str] = list(notes)
+        self.unmapped: List[str] = list(unmapped)
         self._checkpoints: Dict[str, Dict[str, Any]] = {}
         self._steps: List[Dict[str, Any]] = []  # on the disk
         self._pending: List[Dict[str, Any]] = []
@@ -155,7 +161,12 @@ class TraceWriter:
     ) -> None:
         if kind is None:
             self.close()
-        elif not self._closed:
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Writes what there is and leaves the trace as one that was cut short."""
+        if not self._closed:
             self.flush()
             self._closed = True
 
@@ -203,6 +214,7 @@ class TraceWriter:
             "checkpoints": list(self._checkpoints.values()),
             "steps": self._steps,
         }
+        manifest.update({k: v for k, v in (("notes", self.notes), ("unmapped", self.unmapped)) if v})
         self._write_aside("manifest.json", [json.dumps(manifest, indent=1).encode() + b"\n"])
 
     def _write_aside(self, name: str, parts: Iterable[bytes]) -> None:

@@ -14,7 +14,10 @@ Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
   out.declared = precision.compute.has_value();
   out.compute = read(precision.compute, unit(DType::kF32));
   out.activations = read(precision.activations, out.compute);
-  if (precision.activations && precision.activations->starts_with("q8")) out.levels = kInt8Levels;
+  // By the weight: 8 bits for quantized ones too, and halves of their own kind for halves.
+  if (precision.activations &&
+      (precision.activations->starts_with("q8") || precision.activations == "by_weight"))
+    out.levels = kInt8Levels;
   if (precision.activations == "i16") out.levels = kInt16Levels;
   out.kv = read(precision.kv, out.activations);
   out.stored = unit(stored);

@@ -1,5 +1,6 @@
 #include "trace/manifest.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/json_reader.h"
@@ -27,10 +28,11 @@ Result<Precision> read_precision(const JsonReader& in) {
                        bool quantized) -> Result<std::optional<std::string>> {
     if (!field.present()) return std::optional<std::string>();
     LS_TRY(std::string name, field.text());
-    const bool known =
-        find_dtype(name).has_value() ||
-        (quantized && (name == "q8_0" || name == "q8_1" || name == "q8_k" || name == "i16"));
-    if (!known) return field.wrong("f64, f32, f16, bf16 or (activations) q8_0, q8_1, q8_k, i16");
+    constexpr std::string_view kRounded[] = {"q8_0", "q8_1", "q8_k", "i16", "by_weight"};
+    const bool known = find_dtype(name).has_value() ||
+                       (quantized && std::ranges::find(kRounded, name) != std::end(kRounded));
+    if (!known)
+      return field.wrong("f64, f32, f16, bf16 or (activations) q8_0, q8_1, q8_k, i16, by_weight");
     return std::optional<std::string>(std::move(name));
   };
   Precision precision;

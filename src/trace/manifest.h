@@ -17,7 +17,7 @@ namespace lockstep::trace {
 // The arithmetic that an engine says it uses; absent where it does not say.
 struct Precision {
   std::optional<std::string> compute;      // f64, f32, f16, bf16
-  std::optional<std::string> activations;  // the same, or q8_0, q8_1, q8_k, i16
+  std::optional<std::string> activations;  // or q8_0, q8_1, q8_k, i16, by_weight
   std::optional<std::string> kv;           // f64, f32, f16, bf16
 };
 

@@ -82,7 +82,7 @@ TEST(Manifest, RefusesWhatIsWrong) {
       {"/engine", "", "m: engine.name: found nothing, expected a string"},
       {"/engine/precision/compute", "\"q8_0\"",
        "m: engine.precision.compute: found \"q8_0\", expected f64, f32, f16, bf16 or (activations) "
-       "q8_0, q8_1, q8_k, i16"},
+       "q8_0, q8_1, q8_k, i16, by_weight"},
       {"/tokens", "{}", "m: tokens: found an object of 0, expected an array"},
       {"/tokens/1", "-1", "m: tokens[1]: found -1, expected a whole number from 0 to 2147483647"},
       {"/tokens/1", "1.5", "m: tokens[1]: found 1.5, expected a whole number from 0 to 2147483647"},

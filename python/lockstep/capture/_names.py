@@ -1,0 +1,145 @@
+"""Name maps: what an engine calls the checkpoints of a trace. docs/name-maps.md has the schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+FORMAT = "lockstep-names"
+VERSION = 1
+PARTS = ("q", "k", "v", "gate", "up")
+TAKES = ("output", "input", "softmax_input", "first_output", "second_output")
+
+# Checkpoints of a layer, in order of execution.
+LAYER_NAMES = ("attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_scores", "attn_probs", "attn_mix", "attn_out",
+               "attn_residual", "ffn_norm", "ffn_gate", "ffn_up", "ffn_act", "ffn_out", "output")  # fmt: skip
+SCORES = ("attn_scores", "attn_probs")  # [heads, tokens, positions]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way in which a checkpoint is found; of several nodes that fit, the last one computed counts."""
+
+    checkpoint: str
+    nodes: Tuple[str, ...] = ()  # names of nodes; none: any name
+    reads: Tuple[str, ...] = ()  # the node has one of these among its inputs; none: any
+    ops: Tuple[str, ...] = ()  # what computes it; none: anything
+    not_ops: Tuple[str, ...] = ()
+    part: Optional[str] = None  # of a fused value
+    take: str = "output"
+    architectures: Tuple[str, ...] = ()  # none: all that no rule with the same checkpoint names
+
+    @property
+    def plain(self) -> bool:
+        """The name alone tells it."""
+        return bool(self.nodes) and not (self.reads or self.ops or self.not_ops or self.part) and self.take == "output"
+
+
+def _pattern(name: str) -> "re.Pattern[str]":
+    return re.compile(re.escape(name).replace(re.escape("{N}"), r"(\d+)") + r"\Z")
+
+
+class NameMap:
+    """The rules of one engine for one architecture."""
+
+    def __init__(self, engine: str, rules: Sequence[Rule], architecture: str) -> None:
+        self.engine = engine
+        named = {rule.checkpoint for rule in rules if architecture in rule.architectures}
+        self.rules = [
+            rule
+            for rule in rules
+            if (architecture in rule.architectures)
+            or (not rule.architectures and rule.checkpoint not in named)
+        ]
+        self._by_name = [(r, [_pattern(n) for n in r.nodes], [_pattern(n) for n in r.reads]) for r in self.rules]
+        self._found: Dict[Tuple[str, ...], List[Tuple[Rule, str]]] = {}
+
+    def find(self, node: str, op: str = "", reads: Iterable[str] = ()) -> List[Tuple[Rule, str]]:
+        """The rules that fit a node, each with the checkpoint's name in full."""
+        key = (node, op, *reads)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = list(self._search(node, op, key[2:]))
+        return found
+
+    def _search(self, node: str, op: str, reads: Sequence[str]) -> Iterable[Tuple[Rule, str]]:
+        for rule, names, inputs in self._by_name:
+            if op in rule.not_ops or (rule.ops and op not in rule.ops):
+                continue
+            layer = ""
+            if names:
+                match = next((m for m in (p.match(node) for p in names) if m), None)
+                if match is None:
+                    continue
+                layer = match.group(1) if match.groups() else ""
+            if inputs:
+                match = next((m for m in (p.match(n) for p in inputs for n in reads) if m), None)
+                if match is None:
+                    continue
+                layer = match.group(1) if match.groups() else layer
+            yield rule, rule.checkpoint.replace("{N}", layer)
+
+
+def _rule(item: Dict[str, Any], where: str) -> Rule:
+    lists = {"nodes", "reads", "ops", "not_ops", "architectures"}
+    known = lists | {"checkpoint", "part", "take"}
+    if not isinstance(item, dict) or not isinstance(item.get("checkpoint"), str):
+        raise ValueError(f"{where}: no checkpoint")
+    for key, value in item.items():
+        if key not in known:
+            raise ValueError(f"{where}: unknown field {key!r}")
+        if key in lists and not (isinstance(value, list) and value and all(isinstance(v, str) for v in value)):
+            raise ValueError(f"{where}: {key} is no list of names")
+    if not (item.get("nodes") or item.get("reads")):
+        raise ValueError(f"{where}: neither nodes nor reads")
+    if item.get("part", "q") not in PARTS:
+        raise ValueError(f"{where}: part {item['part']!r}, expected one of {', '.join(PARTS)}")
+    if item.get("take", "output") not in TAKES:
+        raise ValueError(f"{where}: take {item['take']!r}, expected one of {', '.join(TAKES)}")
+    return Rule(**{key: tuple(value) if key in lists else value for key, value in item.items()})
+
+
+def parse_rules(text: str, path: str = "name map") -> Tuple[str, List[Rule]]:
+    """Engine and rules of a map. ValueError where it is none."""
+    try:
+        data = json.loads(text)
+    except ValueError as problem:
+        raise ValueError(f"{path}: no JSON: {problem}") from problem
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+        raise ValueError(f"{path}: not a map of format {FORMAT!r}, version {VERSION}")
+    if not isinstance(data.get("engine"), str) or not isinstance(data.get("rules"), list):
+        raise ValueError(f"{path}: engine or rules are missing")
+    return data["engine"], [_rule(item, f"{path}: rule {i}") for i, item in enumerate(data["rules"])]
+
+
+def load_map(engine: str, architecture: str) -> NameMap:
+    """The map that comes with the package: `llama.cpp` or `transformers`."""
+    path = Path(__file__).with_name("names") / f"{engine}.json"
+    name, rules = parse_rules(path.read_text(encoding="utf-8"), str(path))
+    return NameMap(name, rules, architecture)
+
+
+_ORDER = {name: index for index, name in enumerate(LAYER_NAMES)}
+_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\Z")
+
+
+def execution_order(name: str) -> Tuple[int, int, int, str]:
+    """A key to sort checkpoints by; names that are not ours come last."""
+    if name == "embedding":
+        return (0, 0, 0, "")
+    match = _LAYER.match(name)
+    if match and match.group(2) in _ORDER:
+        return (1, int(match.group(1)), _ORDER[match.group(2)], "")
+    return {"final_norm": (2, 0, 0, ""), "logits": (2, 1, 0, "")}.get(name, (3, 0, 0, name))
+
+
+def is_checkpoint(name: str) -> bool:
+    return execution_order(name)[0] < 3
+
+
+def without_layer(node: str) -> str:
+    """A node's name with {N} for its number: one entry for all layers in a list of unknown ones."""
+    return re.sub(r"(?<=[-_.l])\d+", "{N}", node)
