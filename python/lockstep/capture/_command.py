@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._writer import TraceWriter
-from ._names import SCORES, execution_order, is_checkpoint
+from ._names import LAYER_NAMES, SCORES, execution_order, is_checkpoint
 
 
 class CaptureError(Exception):
@@ -35,6 +35,17 @@ def wanted(sets: str, name: str) -> bool:
         if found:
             return True
     return False
+
+
+def check_checkpoints(sets: str, layers: int) -> None:
+    names = ["embedding", "final_norm", "logits"]
+    names += [f"blk.{layer}.{name}" for layer in range(layers) for name in LAYER_NAMES]
+    for part in sets.split(","):
+        if not any(wanted(part, name) for name in names):
+            raise CaptureError(
+                f"no checkpoint matches '{part}'; sets are logits, layers, ops, all; names are such as embedding, "
+                "blk.0.q, blk.*.ffn_out, logits"
+            )
 
 
 def _ids(text: str) -> List[int]:

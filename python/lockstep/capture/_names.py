@@ -30,12 +30,15 @@ class Rule:
     not_ops: Tuple[str, ...] = ()
     part: Optional[str] = None  # of a fused value
     take: str = "output"
+    order: Optional[str] = None  # of the numbers of a head
     architectures: Tuple[str, ...] = ()  # none: all that no rule with the same checkpoint names
 
     @property
     def plain(self) -> bool:
         """The name alone tells it."""
-        return bool(self.nodes) and not (self.reads or self.ops or self.not_ops or self.part) and self.take == "output"
+        return bool(self.nodes) and not (
+            self.reads or self.ops or self.not_ops or self.part or self.order or self.take != "output"
+        )
 
 
 def _pattern(name: str) -> "re.Pattern[str]":
@@ -47,6 +50,7 @@ class NameMap:
 
     def __init__(self, engine: str, rules: Sequence[Rule], architecture: str) -> None:
         self.engine = engine
+        self.architecture = architecture
         named = {rule.checkpoint for rule in rules if architecture in rule.architectures}
         self.rules = [
             rule
@@ -85,7 +89,7 @@ class NameMap:
 
 def _rule(item: Dict[str, Any], where: str) -> Rule:
     lists = {"nodes", "reads", "ops", "not_ops", "architectures"}
-    known = lists | {"checkpoint", "part", "take"}
+    known = lists | {"checkpoint", "part", "take", "order"}
     if not isinstance(item, dict) or not isinstance(item.get("checkpoint"), str):
         raise ValueError(f"{where}: no checkpoint")
     for key, value in item.items():
@@ -99,11 +103,20 @@ def _rule(item: Dict[str, Any], where: str) -> Rule:
         raise ValueError(f"{where}: part {item['part']!r}, expected one of {', '.join(PARTS)}")
     if item.get("take", "output") not in TAKES:
         raise ValueError(f"{where}: take {item['take']!r}, expected one of {', '.join(TAKES)}")
+    if item.get("order", "adjacent") != "adjacent":
+        raise ValueError(f"{where}: order {item['order']!r}, expected adjacent")
     return Rule(**{key: tuple(value) if key in lists else value for key, value in item.items()})
 
 
-def parse_rules(text: str, path: str = "name map") -> Tuple[str, List[Rule]]:
-    """Engine and rules of a map. ValueError where it is none."""
+@dataclass(frozen=True)
+class MapFile:
+    engine: str
+    rules: List[Rule]
+    known_as: Dict[str, str]  # the engine's names of architectures: ours, where they differ
+
+
+def parse_map(text: str, path: str = "name map") -> MapFile:
+    """ValueError where it is none."""
     try:
         data = json.loads(text)
     except ValueError as problem:
@@ -112,14 +125,15 @@ def parse_rules(text: str, path: str = "name map") -> Tuple[str, List[Rule]]:
         raise ValueError(f"{path}: not a map of format {FORMAT!r}, version {VERSION}")
     if not isinstance(data.get("engine"), str) or not isinstance(data.get("rules"), list):
         raise ValueError(f"{path}: engine or rules are missing")
-    return data["engine"], [_rule(item, f"{path}: rule {i}") for i, item in enumerate(data["rules"])]
+    rules = [_rule(item, f"{path}: rule {i}") for i, item in enumerate(data["rules"])]
+    return MapFile(data["engine"], rules, dict(data.get("known_as", {})))
 
 
 def load_map(engine: str, architecture: str) -> NameMap:
     """The map that comes with the package: `llama.cpp` or `transformers`."""
     path = Path(__file__).with_name("names") / f"{engine}.json"
-    name, rules = parse_rules(path.read_text(encoding="utf-8"), str(path))
-    return NameMap(name, rules, architecture)
+    file = parse_map(path.read_text(encoding="utf-8"), str(path))
+    return NameMap(file.engine, file.rules, file.known_as.get(architecture, architecture))
 
 
 _ORDER = {name: index for index, name in enumerate(LAYER_NAMES)}
@@ -142,4 +156,4 @@ def is_checkpoint(name: str) -> bool:
 
 def without_layer(node: str) -> str:
     """A node's name with {N} for its number: one entry for all layers in a list of unknown ones."""
-    return re.sub(r"(?<=[-_.l])\d+", "{N}", node)
+    return re.sub(r"(?<=[-.])\d+(?=$|[. (])|(?<=_l)\d+(?=$|[ (])", "{N}", node)

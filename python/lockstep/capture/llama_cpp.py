@@ -47,7 +47,7 @@ def _load_api() -> Any:
 
 
 class _Log:
-    """The engine's messages: the last error, to tell why something failed."""
+    """The engine's messages: the first error, to tell why something failed."""
 
     def __init__(self, api: Any) -> None:
         self.error = ""
@@ -55,8 +55,8 @@ class _Log:
         api.llama_log_set(self._callback, ctypes.c_void_p())
 
     def _add(self, level: int, text: bytes, _: Any) -> None:
-        if level == _LOG_ERROR:
-            self.error = text.decode(errors="replace").strip() or self.error
+        if level == _LOG_ERROR and not self.error:
+            self.error = text.decode(errors="replace").strip()
 
     def reason(self) -> str:
         return f": {self.error}" if self.error else ""
@@ -319,6 +319,7 @@ def capture(options: argparse.Namespace) -> None:
         tokens = options.tokens if text is None else model.tokenize(text)
         positions = len(tokens) + max(0, options.max_tokens - 1)
         command.check_tokens(tokens, model.vocabulary, positions, model.positions)
+        command.check_checkpoints(options.checkpoints, int(model.api.llama_model_n_layer(model.handle)))
         run = Run(model, positions, checkpoints=options.checkpoints, batch=min(options.batch, max(len(tokens), 1)),
                   kv=options.kv, threads=options.threads, flash=options.flash_attn, gpu=gpu,
                   all_nodes=options.all_nodes)  # fmt: skip

@@ -1,0 +1,210 @@
+"""What the capture commands are made of, without any engine: name maps, sets, the loop that generates."""
+
+import argparse
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import lockstep
+from lockstep.capture import _command as command
+from lockstep.capture import _names as names
+
+LAYERS = 3
+
+
+def options(**changes):
+    usual = {"tokens": [1, 2, 3], "prompt": None, "text_file": None, "max_tokens": 4, "batch": 512, "temp": 0.0,
+             "seed": 0, "ignore_eos": False, "checkpoints": "all", "output": ""}  # fmt: skip
+    return argparse.Namespace(**{**usual, **changes})
+
+
+class NamesTest(unittest.TestCase):
+    def find(self, engine, architecture, node, op="", reads=()):
+        return [name for _, name in names.load_map(engine, architecture).find(node, op, reads)]
+
+    def test_llama_cpp(self):
+        cases = [
+            ("llama", "attn_norm-12", "MUL", (), ["blk.12.attn_norm"]),
+            ("llama", "Qcur-0", "MUL_MAT", (), ["blk.0.q"]),
+            ("llama", "Qcur-0", "ROPE", (), ["blk.0.q_rope"]),
+            ("qwen3", "Kcur_normed-7", "MUL", (), ["blk.7.k"]),
+            ("phi3", "Qcur-3", "SCALE", (), []),
+            ("phi3", "ffn_up-3", "MUL_MAT", (), ["blk.3.ffn_gate", "blk.3.ffn_up"]),
+            ("llama", "ffn_up-3", "MUL_MAT", (), ["blk.3.ffn_up"]),
+            ("gpt2", "ffn_up_b-3", "ADD", (), ["blk.3.ffn_up"]),
+            ("gpt2", "node_65", "MUL_MAT", ("blk.1.attn_output.weight", "kqv_out-1"), ["blk.1.attn_out"]),
+            ("gpt2", "node_66", "ADD", ("node_65", "blk.1.attn_output.bias"), ["blk.1.attn_out"]),
+            ("phi3", "norm-1", "RMS_NORM", ("node_62",), ["blk.1.attn_residual"]),
+            ("llama", "norm-1", "RMS_NORM", ("ffn_inp-1",), []),
+            ("llama", "result_output", "MUL_MAT", (), ["logits"]),
+            ("llama", "attn_norm-x", "MUL", (), []),
+            ("llama", "attn_norm-1 (view)", "VIEW", (), []),
+        ]
+        for architecture, node, op, reads, wanted in cases:
+            with self.subTest(node=node, op=op, architecture=architecture):
+                self.assertEqual(self.find("llama.cpp", architecture, node, op, reads), wanted)
+
+    def test_transformers(self):
+        self.assertEqual(self.find("transformers", "qwen3", "model.layers.5.self_attn.q_norm"), ["blk.5.q"])
+        self.assertEqual(self.find("transformers", "qwen3", "model.layers.5.self_attn.q_proj"), [])
+        self.assertEqual(self.find("transformers", "qwen2", "model.layers.5.self_attn.q_proj"), ["blk.5.q"])
+        self.assertEqual(self.find("transformers", "phi3", "model.layers.0.self_attn.qkv_proj"),
+                         ["blk.0.q", "blk.0.k", "blk.0.v"])  # fmt: skip
+        found = names.load_map("transformers", "mistral")
+        self.assertEqual(found.architecture, "llama")
+        self.assertEqual(found.find("model.layers.1.self_attn.k_proj")[0][0].order, "adjacent")
+
+    def test_every_checkpoint_has_a_rule(self):
+        for engine, architectures in (("llama.cpp", ("llama", "phi3")), ("transformers", ("llama", "phi3"))):
+            for architecture in architectures:
+                rules = names.load_map(engine, architecture).rules
+                wanted = {"embedding", "final_norm", "logits"} | {f"blk.{{N}}.{name}" for name in names.LAYER_NAMES}
+                self.assertEqual({rule.checkpoint for rule in rules}, wanted)
+
+    def test_what_is_no_map_is_refused(self):
+        good = {"format": "lockstep-names", "version": 1, "engine": "x", "rules": [{"checkpoint": "q", "nodes": ["a"]}]}
+        self.assertEqual(names.parse_map(json.dumps(good)).engine, "x")
+        rule = good["rules"][0]
+        for wrong in (
+            {"format": "gguf"}, {"version": 2}, {"engine": None}, {"rules": {}}, {"rules": [1]},
+            {"rules": [{"nodes": ["a"]}]}, {"rules": [{"checkpoint": "q"}]}, {"rules": [{**rule, "nodes": "a"}]},
+            {"rules": [{**rule, "op": ["ROPE"]}]}, {"rules": [{**rule, "part": "third"}]},
+            {"rules": [{**rule, "take": "all"}]}, {"rules": [{**rule, "order": "odd"}]}, {"rules": [{**rule, "nodes": []}]},
+        ):  # fmt: skip
+            with self.subTest(wrong=wrong), self.assertRaises(ValueError):
+                names.parse_map(json.dumps({**good, **wrong}))
+        for text in ("", "[", "[]", "null"):
+            with self.assertRaises(ValueError):
+                names.parse_map(text)
+
+    def test_order_and_layers(self):
+        wanted = ["embedding", "blk.2.attn_norm", "blk.2.output", "blk.10.q", "final_norm", "logits", "norm-3"]
+        self.assertEqual(sorted(reversed(wanted), key=names.execution_order), wanted)
+        self.assertFalse(names.is_checkpoint("norm-3"))
+        self.assertFalse(names.is_checkpoint("blk.1.other"))
+        for node, without in (("norm-12", "norm-{N}"), ("cache_k_l3 (view)", "cache_k_l{N} (view)"),
+                              ("h.4.mlp.dense_4h_to_h", "h.{N}.mlp.dense_4h_to_h"), ("norm", "norm")):  # fmt: skip
+            self.assertEqual(names.without_layer(node), without)
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+        self.seed = int.from_bytes(os.urandom(4), "little")
+        self.random = np.random.default_rng(self.seed)
+
+    def test_sets(self):
+        for sets, name, inside in (
+            ("all", "blk.0.attn_scores", True), ("ops", "blk.0.attn_scores", False), ("ops", "blk.0.q", True),
+            ("layers", "blk.3.output", True), ("layers", "blk.3.q", False), ("logits", "logits", True),
+            ("embedding,blk.*.q", "blk.7.q", True), ("embedding,blk.*.q", "blk.7.k", False), ("all", "norm-0", False),
+        ):  # fmt: skip
+            self.assertEqual(command.wanted(sets, name), inside, (sets, name))
+        command.check_checkpoints("all,blk.2.q", LAYERS)
+        for sets in ("", "blk.3.q", "layer", "all,none"):
+            with self.assertRaises(command.CaptureError):
+                command.check_checkpoints(sets, LAYERS)
+
+    def engine(self, width, fail_at=None, end=None):
+        """Gives rows that say their own positions; chooses what `self.random` says."""
+        seen = []
+
+        def evaluate(tokens, first):
+            if fail_at is not None and first + len(tokens) > fail_at:
+                raise command.CaptureError("the engine failed")
+            seen.append((list(tokens), first))
+            rows = np.arange(first, first + len(tokens), dtype=np.float32)[:, None] * np.ones(width, np.float32)
+            return {"logits": rows, "embedding": rows + 1}
+
+        def last():
+            return self.random.standard_normal(width).astype(np.float32)
+
+        return seen, evaluate, last, lambda token: token == end
+
+    def generate(self, given, engine):
+        _, evaluate, last, is_end = engine
+        folder = self.folder / "trace"
+
+        def writer():
+            return lockstep.TraceWriter(folder, engine="test", tokens=given.tokens, notes=["a note"], unmapped=["norm"])
+
+        command.generate(given.tokens, given, evaluate, last, is_end, writer)
+        return lockstep.open_trace(folder)
+
+    def test_prompt_in_steps_then_a_token_each(self):
+        for batch in (1, 3, 7, 100):
+            with self.subTest(batch=batch, seed=self.seed):
+                given = options(tokens=list(range(7)), batch=batch)
+                engine = self.engine(50)
+                trace = self.generate(given, engine)
+                self.assertTrue(trace.complete)
+                self.assertEqual(len(trace.tokens), 7 + 4)
+                self.assertEqual(trace.n_prompt, 7)
+                self.assertEqual(trace.positions("logits").tolist(), list(range(10)))
+                np.testing.assert_array_equal(trace["logits"][:, 0], np.arange(10))
+                self.assertEqual([len(tokens) for tokens, _ in engine[0]][-3:], [1, 1, 1])
+                self.assertEqual([t for step, _ in engine[0] for t in step], trace.tokens[:-1].tolist())
+                self.assertEqual(list(trace), ["embedding", "logits"])
+                self.assertEqual((trace.manifest["notes"], trace.manifest["unmapped"]), (["a note"], ["norm"]))
+                for file in (self.folder / "trace").iterdir():
+                    file.unlink()
+
+    def test_nothing_to_choose(self):
+        trace = self.generate(options(max_tokens=0), self.engine(5))
+        self.assertEqual(trace.tokens.tolist(), [1, 2, 3])
+        self.assertTrue(trace.complete)
+
+    def test_end_of_text(self):
+        self.random = np.random.default_rng(1)
+        choice = int(np.random.default_rng(1).standard_normal(5).astype(np.float32).argmax())
+        trace = self.generate(options(max_tokens=9), self.engine(5, end=choice))
+        self.assertEqual(len(trace.tokens), 4)
+
+    def test_failure_leaves_no_complete_trace(self):
+        with self.assertRaises(command.CaptureError):
+            self.generate(options(), self.engine(5, fail_at=4))  # positions 0 to 3 succeed
+        trace = lockstep.open_trace(self.folder / "trace")
+        self.assertFalse(trace.complete)
+        self.assertEqual(trace.positions("logits").tolist(), [0, 1, 2, 3])
+
+    def test_temperature_and_seed(self):
+        logits = self.random.standard_normal(40).astype(np.float32)
+        draw = [command.choose(logits, options(temp=1.5), np.random.default_rng(s)) for s in range(50)]
+        again = [command.choose(logits, options(temp=1.5), np.random.default_rng(s)) for s in range(50)]
+        self.assertEqual(draw, again)
+        self.assertGreater(len(set(draw)), 1)
+        self.assertEqual(command.choose(logits, options(), np.random.default_rng(0)), logits.argmax())
+
+    def test_wrong_input(self):
+        for given in (options(tokens=[]), options(tokens=None, prompt=""), options(tokens=None, text_file="/no/file")):
+            with self.assertRaises(command.CaptureError):
+                command.read_prompt(given)
+        (self.folder / "bytes").write_bytes(b"\xff\xfe\xff")
+        with self.assertRaises(command.CaptureError):
+            command.read_prompt(options(tokens=None, text_file=str(self.folder / "bytes")))
+        for tokens, limit in (([], 9), ([1, 7], 9), ([-1], 9), ([1], 3)):
+            with self.assertRaises(command.CaptureError):
+                command.check_tokens(tokens, 7, 4, limit)
+        file = self.folder / "file"
+        file.write_text("x")
+        for path in (file, self.folder, file / "inside"):
+            with self.assertRaises(command.CaptureError):
+                command.check_output(str(path))
+        command.check_output(str(self.folder / "new" / "trace"))
+
+    def test_errors_are_one_line_and_status_2(self):
+        def broken(_):
+            raise command.CaptureError("no such file")
+
+        self.assertEqual(command.run("x", broken, options(output=str(self.folder / "t"))), 2)
+        self.assertEqual(command.run("x", lambda _: None, options(output=str(self.folder / "t"))), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
