@@ -29,6 +29,7 @@ struct Flags {
   std::string suspect;
   std::string model;
   std::string positions;
+  std::string names;
   parity::CompareOptions options;
   bool json = false;
   std::string junit;
@@ -70,6 +71,23 @@ std::optional<std::string> find_recorded_model(const trace::Trace& reference,
     }
   }
   return std::nullopt;
+}
+
+// Engines may record under their own names; the manifest says whose they are.
+void rename_checkpoints(const std::optional<trace::NameMap>& given, trace::Trace& trace) {
+  const std::string& engine = trace.manifest().engine.name;
+  const trace::NameMap* map = given && given->engine() == engine ? &*given : nullptr;
+  if (map == nullptr) map = trace::find_name_map(engine);
+  if (map != nullptr) trace.rename(*map);
+}
+
+Result<std::optional<trace::NameMap>> read_names(const std::string& path) {
+  if (path.empty()) return std::optional<trace::NameMap>();
+  LS_TRY(const MappedFile file, MappedFile::open(path));
+  const auto bytes = file.bytes();
+  LS_TRY(trace::NameMap map,
+         trace::NameMap::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path));
+  return std::optional(std::move(map));
 }
 
 struct OpenModel {
@@ -130,8 +148,11 @@ Result<int> run(const Flags& flags) {
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
-  LS_TRY(const trace::Trace reference, open_trace_or_log(flags.reference));
-  LS_TRY(const trace::Trace suspect, open_trace_or_log(flags.suspect));
+  LS_TRY(trace::Trace reference, open_trace_or_log(flags.reference));
+  LS_TRY(trace::Trace suspect, open_trace_or_log(flags.suspect));
+  LS_TRY(const auto names, read_names(flags.names));
+  rename_checkpoints(names, reference);
+  rename_checkpoints(names, suspect);
   LS_TRY(const OpenModel model, open_model(flags, reference, suspect));
   LS_TRY(const parity::Comparison comparison,
          parity::compare(reference, suspect, model.model ? &*model.model : nullptr, options));
@@ -177,6 +198,11 @@ std::function<Result<int>()> declare(CLI::App& app) {
          "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
          "all where that is cheap, otherwise a sample)")
       ->type_name("LIST");
+  app.add_option(
+         "--names", flags->names,
+         "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
+         "of llama.cpp and transformers are known)")
+      ->type_name("FILE");
   app.add_option("-t,--threads", flags->options.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 4096));
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");

@@ -84,6 +84,12 @@ struct ChoiceStatistics {
   double worst_kl = 0;
 };
 
+// Names of one side that are no checkpoints.
+struct UnknownNames {
+  std::vector<std::string> recorded;      // in the trace
+  std::vector<std::string> not_recorded;  // that its manifest says there are besides
+};
+
 struct Comparison {
   bool parity = false;
   std::string verdict;  // the worst of all, or why there was no comparison
@@ -98,6 +104,8 @@ struct Comparison {
   std::optional<Fork> fork;
   ChoiceStatistics choices;
   std::vector<CheckpointResult> checkpoints;  // in order of execution
+  UnknownNames unknown_in_reference;          // not part of the coverage
+  UnknownNames unknown_in_suspect;
   std::vector<std::string> notes;
 };
 

@@ -24,6 +24,33 @@ void note_incomplete(const trace::Trace& trace, const char* side, Comparison& ou
     out.notes.push_back(fmt::format("the {} does not say its precision; f32 is assumed", side));
 }
 
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += fmt::format("{}{}", i > 0 ? ", " : "", names[i]);
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  return text;
+}
+
+// What the engine says of its run, and what is not compared since nobody knows what it is.
+void note_engine(const trace::Trace& trace, const char* side, UnknownNames& unknown,
+                 Comparison& out) {
+  const trace::Manifest& manifest = trace.manifest();
+  for (const std::string& note : manifest.notes)
+    out.notes.push_back(fmt::format("the {}: {}", side, note));
+  unknown.not_recorded = manifest.unmapped;
+  if (!unknown.recorded.empty())
+    out.notes.push_back(
+        fmt::format("of the {}, {} recorded values have names that are no "
+                    "checkpoints and are not compared: {}",
+                    side, unknown.recorded.size(), some_of(unknown.recorded)));
+  if (!unknown.not_recorded.empty())
+    out.notes.push_back(fmt::format(
+        "the {} computes more, which no checkpoint names and which was not recorded: {}", side,
+        some_of(unknown.not_recorded)));
+}
+
 // Positions that only one side has are not compared, and are told.
 void note_ranges(const Traces& traces, Comparison& out) {
   if (!out.tokens.known)
@@ -132,8 +159,19 @@ void list_checkpoints(const Traces& traces, const std::string& selected, Scope& 
     scope.ids[name] = static_cast<op::ValueId>(i);
     if (traces.reference.has(name) || traces.suspect.has(name)) list(name);
   }
-  for (const auto* trace : {&traces.reference, &traces.suspect})
-    for (const auto& info : trace->manifest().checkpoints) list(info.name);
+  // Of engines with a name map, what only they have and no checkpoint names is listed apart.
+  const auto list_side = [&](const trace::Trace& own, const trace::Trace& other,
+                             UnknownNames& unknown) {
+    const bool mapped = trace::find_name_map(own.manifest().engine.name) != nullptr;
+    for (const auto& info : own.manifest().checkpoints)
+      if (mapped && !listed.contains(info.name) && !trace::is_checkpoint_name(info.name) &&
+          !other.has(info.name))
+        unknown.recorded.push_back(info.name);
+      else
+        list(info.name);
+  };
+  list_side(traces.reference, traces.suspect, out.unknown_in_reference);
+  list_side(traces.suspect, traces.reference, out.unknown_in_suspect);
 }
 
 std::vector<int64_t> covered(const trace::Trace& trace) {
@@ -212,6 +250,8 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   list_checkpoints(traces, options.checkpoints, scope, out);
   if (out.checkpoints.empty())
     return error("no checkpoint of the traces matches '{}'", options.checkpoints);
+  note_engine(traces.reference, "reference", out.unknown_in_reference, out);
+  note_engine(traces.suspect, "suspect", out.unknown_in_suspect, out);
   note_ranges(traces, out);
   note_widths(traces, out);
   const int64_t shared = shared_positions(traces, out.tokens);

@@ -138,6 +138,11 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   out["reference"] = party(subject.reference);
   out["suspect"] = party(subject.suspect);
   out["model"] = subject.model.empty() ? ordered_json(nullptr) : ordered_json(subject.model);
+  const auto unknown = [](const parity::UnknownNames& names) {
+    return ordered_json{{"recorded", names.recorded}, {"not_recorded", names.not_recorded}};
+  };
+  out["unknown_names"] = {{"reference", unknown(c.unknown_in_reference)},
+                          {"suspect", unknown(c.unknown_in_suspect)}};
   out["notes"] = c.notes;
   out["checkpoints"] = ordered_json::array();
   for (const CheckpointResult& result : c.checkpoints)

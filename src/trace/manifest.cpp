@@ -67,6 +67,17 @@ Result<StepInfo> read_step(const JsonReader& in) {
   return step;
 }
 
+Result<std::vector<std::string>> read_texts(const JsonReader& in) {
+  std::vector<std::string> texts;
+  if (!in.present()) return texts;
+  LS_TRY(const auto items, in.items());
+  for (const JsonReader& item : items) {
+    LS_TRY(std::string text, item.text());
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
 // Positions are covered at most once, in order.
 Result<void> check_steps(const Manifest& manifest, const std::string& path) {
   int64_t next = 0;
@@ -119,6 +130,8 @@ std::string to_json(const Manifest& manifest) {
                              {"n_tokens", s.tokens},
                              {"shard", s.shard}});
   if (manifest.dropped_steps > 0) json["dropped_steps"] = manifest.dropped_steps;
+  if (!manifest.notes.empty()) json["notes"] = manifest.notes;
+  if (!manifest.unmapped.empty()) json["unmapped"] = manifest.unmapped;
   // Prompts may hold any bytes.
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -172,6 +185,8 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
     manifest.steps.push_back(std::move(step));
   }
   LS_TRY(manifest.dropped_steps, in["dropped_steps"].integer_or(0, 0, kMost));
+  LS_TRY(manifest.notes, read_texts(in["notes"]));
+  LS_TRY(manifest.unmapped, read_texts(in["unmapped"]));
   LS_TRY_VOID(check_steps(manifest, path));
   return manifest;
 }

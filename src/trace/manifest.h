@@ -61,6 +61,8 @@ struct Manifest {
   std::vector<CheckpointInfo> checkpoints;  // in order of execution
   std::vector<StepInfo> steps;              // by position
   int64_t dropped_steps = 0;
+  std::vector<std::string> notes;     // what else is to be known of the run, sentences
+  std::vector<std::string> unmapped;  // what the engine computes besides, by its own names
   bool complete = false;
 };
 

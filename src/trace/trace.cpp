@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -65,9 +66,7 @@ Result<Trace> Trace::open(const std::string& folder) {
   LS_TRY(
       trace.manifest_,
       parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, manifest_path));
-  // Names are kept by the manifest's vector, whose items stay where they are when the trace moves.
-  for (size_t i = 0; i < trace.manifest_.checkpoints.size(); ++i)
-    trace.index_.emplace(trace.manifest_.checkpoints[i].name, i);
+  trace.index_names();
   std::map<std::string, std::vector<size_t>> steps_of;
   for (size_t i = 0; i < trace.manifest_.steps.size(); ++i)
     steps_of[trace.manifest_.steps[i].shard].push_back(i);
@@ -75,6 +74,24 @@ Result<Trace> Trace::open(const std::string& folder) {
   trace.stored_.resize(trace.manifest_.steps.size());
   for (const auto& [name, steps] : steps_of) LS_TRY_VOID(trace.open_shard(name, steps));
   return trace;
+}
+
+// Names are kept by the manifest's vector, whose items stay where they are when the trace moves.
+void Trace::index_names() {
+  index_.clear();
+  for (size_t i = 0; i < manifest_.checkpoints.size(); ++i)
+    index_.emplace(manifest_.checkpoints[i].name, i);
+}
+
+void Trace::rename(const NameMap& map) {
+  std::set<std::string> taken;
+  for (const CheckpointInfo& info : manifest_.checkpoints) taken.insert(info.name);
+  for (CheckpointInfo& info : manifest_.checkpoints) {
+    if (is_checkpoint_name(info.name)) continue;
+    auto ours = map.checkpoint(info.name, manifest_.model.architecture);
+    if (ours && taken.insert(*ours).second) info.name = std::move(*ours);
+  }
+  index_names();
 }
 
 // A shard's header is checked and let go: only where the values lie is kept.

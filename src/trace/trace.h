@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "exec/executor.h"
 #include "trace/manifest.h"
+#include "trace/name_map.h"
 #include "trace/safetensors.h"
 
 namespace lockstep::trace {
@@ -23,6 +24,10 @@ class Trace {
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
+
+  // Checkpoints that the engine recorded under its own names get ours. One that a checkpoint of
+  // that name exists for already stays as it is.
+  void rename(const NameMap& map);
 
   bool has(std::string_view checkpoint) const;
   const CheckpointInfo* checkpoint(std::string_view name) const;  // nullptr where unknown
@@ -68,6 +73,7 @@ class Trace {
   };
   std::optional<size_t> step_of(int64_t position) const;
   const Stored* find(size_t step, std::string_view checkpoint) const;
+  void index_names();
   Result<void> open_shard(const std::string& name, const std::vector<size_t>& steps);
 
   std::string folder_;

@@ -161,6 +161,49 @@ class CompareTest(unittest.TestCase):
         self.assertIsNone(out["model"])
         self.assertEqual(out["judged"], 0)
 
+    def test_names_of_other_engines(self):
+        """Under the engine's own names where they have one meaning; the rest is listed, not lost."""
+        theirs = {"embedding": "embd", "final_norm": "result_norm", "logits": "result_output"}
+        for layer in range(4):
+            for ours, name in (("attn_norm", "attn_norm"), ("v", "Vcur"), ("output", "l_out"), ("q", "Qcur")):
+                theirs[f"blk.{layer}.{ours}"] = f"{name}-{layer}"
+        folder = self.root / "theirs"
+        with lockstep.TraceWriter(
+            folder, engine="llama.cpp", precision={"compute": "f64"}, model=self.trace.manifest["model"],
+            tokens=self.trace.tokens, n_prompt=self.trace.n_prompt, notes=["flash attention off"],
+            unmapped=["norm-{N}"],
+        ) as out:
+            for index, step in enumerate(self.trace.steps):
+                out.step(step.first_position, {
+                    **{name: self.trace.value(ours, index) for ours, name in theirs.items()},
+                    "odd one": self.trace.value("embedding", index)})
+        result = self.compare_json(self.original, folder, "-m", MODEL, status=0)
+        exact = {c["name"] for c in result["checkpoints"] if c["verdict"] == "exact"}
+        self.assertEqual(exact, {name for name in theirs if not name.endswith(".q")})
+        unknown = result["unknown_names"]["suspect"]
+        self.assertEqual(sorted(unknown["recorded"]), ["Qcur-0", "Qcur-1", "Qcur-2", "Qcur-3", "odd one"])
+        self.assertEqual(unknown["not_recorded"], ["norm-{N}"])
+        notes = " ".join(result["notes"])
+        for text in ("flash attention off", "Qcur-3", "odd one", "norm-{N}"):
+            self.assertIn(text, notes)
+
+        # An engine that the program does not know, with a map of its own.
+        other = copy_trace(self.trace, self.root / "other", lambda name, array, _: array if name == "logits" else None,
+                           engine="mine")  # fmt: skip
+        renamed = self.root / "renamed"
+        with lockstep.TraceWriter(renamed, engine="mine", precision={"compute": "f64"}, tokens=self.trace.tokens,
+                                  n_prompt=self.trace.n_prompt) as out:  # fmt: skip
+            for index, step in enumerate(self.trace.steps):
+                out.step(step.first_position, {"the end": self.trace.value("logits", index)})
+        names = self.root / "names.json"
+        names.write_text(json.dumps({"format": "lockstep-names", "version": 1, "engine": "mine",
+                                     "rules": [{"checkpoint": "logits", "nodes": ["the end"]}]}))  # fmt: skip
+        result = self.compare_json(other, renamed, "--names", names, status=0)
+        self.assertEqual([(c["name"], c["verdict"]) for c in result["checkpoints"]], [("logits", "exact")])
+        names.write_text("{}")
+        self.assertIn("format", self.compare(other, renamed, "--names", names, status=2).stderr)
+        self.compare(other, renamed, "--names", self.root / "none.json", status=2)
+
     def test_unreadable_input_exits_with_2(self):
         for arguments in ((self.original, self.root / "gone"), (self.original, MODEL),
                           (self.original, self.root), (self.original,),
