@@ -8,6 +8,7 @@ import numpy as np
 import llama_engine
 from gguf_decode import decode_file
 from llama_cpp import llama_cpp as api
+from lockstep.capture._names import execution_order, is_checkpoint
 from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
 
 LOGITS_BOUND = 1e-10
@@ -68,28 +69,25 @@ def cases():
 
 
 def forge(path, arch, flags, seed):
-    """An F32 model; returns all its flags."""
+    """An F32 model."""
     flags = {**SIZES, **OWN.get(arch, {}), **flags}
     command = [LOCKSTEP, "forge", "--force", "--type", "f32", "--arch", arch, "--seed", seed]
     for name, value in flags.items():
         command += [f"--{name}"] if value is True else [f"--{name}", value]
     run_ours([*command, path])
-    return flags
 
 
 def prompt(seed, vocabulary=VOCABULARY):
     return [int(token) for token in np.random.default_rng(seed).integers(0, vocabulary, TOKENS)]
 
 
-def compare_checkpoints(report, case, flags, nodes, ours):
+def compare_checkpoints(report, case, theirs, ours):
     """One line: the worst checkpoint, or the first one beyond the bound in order of execution."""
-    scale = flags.get("attention-scale", (flags["width"] // flags["heads"]) ** -0.5)
-    theirs = llama_engine.checkpoints(nodes, TOKENS, case.arch, flags["layers"], scale)
     bound = max(CHECKPOINT_BOUND, case.bound)
     worst, worst_name = -1.0, ""
-    for name, value in theirs.items():
-        own = ours[name]
-        value = value.reshape(own.shape)
+    report.case(f"{case.name}: llama.cpp has all checkpoints", theirs.keys() == ours.keys())
+    for name, own in sorted(ours.items(), key=lambda item: execution_order(item[0])):
+        value = theirs[name]
         seen = np.isfinite(own)
         if not np.array_equal(seen, np.isfinite(value)):
             raise ValueError(f"{name}: masked in other places")
@@ -102,14 +100,13 @@ def compare_checkpoints(report, case, flags, nodes, ours):
 
 
 def run_case(report, case, path, seed):
-    flags = forge(path, case.arch, case.flags, seed)
+    forge(path, case.arch, case.flags, seed)
     tokens = prompt(seed)
-    nodes = [] if case.all_checkpoints else None
-    theirs = llama_engine.logits(path, tokens, case.context, nodes)
+    theirs = llama_engine.values(path, tokens, case.context, "all" if case.all_checkpoints else "logits")
     ours = our_values(path, tokens, ["*"] if case.all_checkpoints else ["logits"], context=case.context)
-    report.below(f"{case.name}: logits", nmse(ours["logits"], theirs), case.bound)
+    report.below(f"{case.name}: logits", nmse(ours["logits"], theirs["logits"]), case.bound)
     if case.all_checkpoints:
-        compare_checkpoints(report, case, flags, nodes, ours)
+        compare_checkpoints(report, case, theirs, {name: ours[name] for name in ours if is_checkpoint(name)})
         # In several steps through the cache: the same sums in the same order, so the same bits.
         steps = our_values(path, tokens, chunk=7, context=case.context)
         same = steps.keys() == ours.keys() and all(np.array_equal(steps[name], ours[name]) for name in ours)

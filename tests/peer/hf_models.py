@@ -5,10 +5,16 @@ The export is written here from the meaning of both formats, so that it shares n
 
 import math
 
+import sys
+from pathlib import Path
+
 import gguf
 import numpy as np
 import torch
 import transformers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from lockstep.capture import transformers as capture  # noqa: E402: needs the path above
 
 LAYERS = 3
 WIDTH = 48
@@ -81,23 +87,10 @@ def random_model(config, seed):
     return model.double()
 
 
-def forward(model, tokens):
-    """{checkpoint: array}: each layer's output, and the logits."""
-    found = {}
-    body = model.transformer.h if model.config.model_type == "gpt2" else model.model.layers
-
-    def keep(name):
-        def hook(module, inputs, output):
-            found[name] = (output[0] if isinstance(output, tuple) else output)[0].numpy()
-
-        return hook
-
-    hooks = [layer.register_forward_hook(keep(f"blk.{i}.output")) for i, layer in enumerate(body)]
-    with torch.no_grad():
-        found["logits"] = model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
-    for hook in hooks:
-        hook.remove()
-    return found
+def forward(model, tokens, checkpoints="all"):
+    """{checkpoint: array}, in one step."""
+    with capture.Run(model, checkpoints) as run:
+        return run.step(tokens, 0)
 
 
 def _adjacent_pairs(rows, heads):

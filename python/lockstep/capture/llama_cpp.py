@@ -36,13 +36,15 @@ _Q8_1_PARTNERS = ("q4_1", "q5_1")
 _HALVES = ("f16", "bf16")
 
 
-def _load_api() -> Any:
+def load_api() -> Any:
+    """The low-level API, quiet from here on."""
     try:
         from llama_cpp import llama_cpp as api
     except ImportError as problem:
         raise CaptureError(
             f"llama-cpp-python is missing ({problem}); {sys.executable} -m pip install llama-cpp-python"
         ) from problem
+    _start(api)
     return api
 
 
@@ -77,7 +79,7 @@ class Model:
     """A loaded file."""
 
     def __init__(self, path: str, gpu_layers: int = 0) -> None:
-        self.api = api = _load_api()
+        self.api = api = load_api()
         self.path = Path(path)
         if not self.path.is_file():
             raise CaptureError(f"{path}: no such file")
