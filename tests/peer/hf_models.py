@@ -1,20 +1,17 @@
-"""Small random models of Hugging Face transformers, and the GGUF files that mean the same.
+"""Models of Hugging Face transformers and GGUF files that mean the same: small random ones exported, files loaded.
 
-The export is written here from the meaning of both formats, so that it shares nothing with either engine's code.
+Both ways are written here from the meaning of the formats, so that they share nothing with either engine's code.
 """
 
 import math
-
-import sys
-from pathlib import Path
 
 import gguf
 import numpy as np
 import torch
 import transformers
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from lockstep.capture import transformers as capture  # noqa: E402: needs the path above
+import peer  # noqa: F401: the way to our package
+from lockstep.capture import transformers as capture
 
 LAYERS = 3
 WIDTH = 48
@@ -93,48 +90,111 @@ def forward(model, tokens, checkpoints="all"):
         return run.step(tokens, 0)
 
 
-def _adjacent_pairs(rows, heads):
-    """Rows of q or k: there the pair (i, i + half of the head) turns, in llama's files (2i, 2i + 1)."""
-    head_size = rows.shape[0] // heads
-    order = [head * head_size + half * (head_size // 2) + i
-             for head in range(heads) for i in range(head_size // 2) for half in (0, 1)]  # fmt: skip
-    return rows[order]
+def _pairs(heads, head_size):
+    """Where a row of q or k of a llama file comes from: there (2i, 2i + 1) turns, here (i, i + half of the head)."""
+    return [head * head_size + half * (head_size // 2) + i
+            for head in range(heads) for i in range(head_size // 2) for half in (0, 1)]  # fmt: skip
+
+
+_GPT2_NAMES = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
+               "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "transformer.wte": "token_embd",
+               "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm", "lm_head": "output"}  # fmt: skip
+_NAMES = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+}  # fmt: skip
+
+
+def _gguf_name(full_name, arch):
+    names, prefix = (_GPT2_NAMES, "transformer.h.") if arch == "gpt2" else (_NAMES, "model.layers.")
+    name, kind = full_name.rsplit(".", 1)
+    if not name.startswith(prefix):
+        return f"{names[name]}.{kind}"
+    index, inner = name.removeprefix(prefix).split(".", 1)
+    return f"blk.{index}.{names[inner]}.{kind}"
+
+
+def _paired_heads(name, config):
+    """Of q and k of the architectures whose files have other pairs than transformers; 0: as they are."""
+    if config.model_type not in ("llama", "granite"):
+        return 0
+    return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2], 0)
+
+
+def _transposed(name, value, arch):
+    return arch == "gpt2" and value.ndim == 2 and name.startswith("blk.")  # stored as [in, out] in transformers
 
 
 def _tensors(model):
     """(GGUF name, array) of every weight."""
-    config = model.config
-    arch = config.model_type
-    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    for full_name, weight in model.named_parameters():
+        name, value = _gguf_name(full_name, model.config.model_type), weight.detach().numpy()
+        if _transposed(name, value, model.config.model_type):
+            value = value.T
+        if heads := _paired_heads(name, model.config):
+            value = value[_pairs(heads, value.shape[0] // heads)]
+        yield name, value
+
+
+def _config_of_file(reader, tensors):
+    """A transformers configuration that means what the metadata of a GGUF file says. No rope scaling."""
+    arch = reader.get_field("general.architecture").contents()
+
+    def read(key, otherwise=None):
+        field = reader.get_field(f"{arch}.{key}")
+        return otherwise if field is None else field.contents()
+
+    vocabulary, width = tensors["token_embd.weight"].shape
+    heads = read("attention.head_count")
     if arch == "gpt2":
-        names = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
-                 "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}  # fmt: skip
-        top = {"transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm"}
-        layer_prefix = "transformer.h."
-    else:
-        names = {
-            "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-            "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
-            "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-            "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up",
-            "mlp.down_proj": "ffn_down",
-        }  # fmt: skip
-        top = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-        layer_prefix = "model.layers."
-    for full_name, value in weights.items():
-        name, kind = full_name.rsplit(".", 1)
-        if not name.startswith(layer_prefix):
-            yield f"{top[name]}.{kind}", value
-            continue
-        index, inner = name.removeprefix(layer_prefix).split(".", 1)
-        ours = names[inner]
-        if arch == "gpt2" and value.ndim == 2:
-            value = value.T  # stored as [in, out] there
-        if arch in ("llama", "granite") and ours in ("attn_q", "attn_k"):
-            heads = config.num_attention_heads if ours == "attn_q" else config.num_key_value_heads
-            value = _adjacent_pairs(value, heads)
-        yield f"blk.{index}.{ours}.{kind}", value
+        return transformers.GPT2Config(
+            vocab_size=vocabulary, n_positions=read("context_length"), n_embd=width, n_layer=read("block_count"),
+            n_head=heads, n_inner=read("feed_forward_length"), layer_norm_epsilon=read("attention.layer_norm_epsilon"),
+            bos_token_id=None, eos_token_id=None, tie_word_embeddings="output.weight" not in tensors,
+        )  # fmt: skip
+    head_size = read("attention.key_length", width // heads)
+    more = {"head_dim": head_size}
+    rope = {"rope_type": "default", "rope_theta": read("rope.freq_base", 10000.0)}
+    if arch == "phi3":
+        more = {"sliding_window": read("attention.sliding_window")}
+        rope["partial_rotary_factor"] = read("rope.dimension_count", head_size) / head_size
+    if arch == "granite":
+        more = {"embedding_multiplier": read("embedding_scale", 1.0), "residual_multiplier": read("residual_scale", 1.0),
+                "attention_multiplier": read("attention.scale", head_size**-0.5),
+                "logits_scaling": read("logit_scale", 1.0)}  # fmt: skip
+    kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+             "phi3": transformers.Phi3Config, "granite": transformers.GraniteConfig}  # fmt: skip
+    if arch == "qwen2":
+        more = {}
+    return kinds[arch](
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=read("feed_forward_length"),
+        num_hidden_layers=read("block_count"), num_attention_heads=heads,
+        num_key_value_heads=read("attention.head_count_kv", heads), max_position_embeddings=read("context_length"),
+        rms_norm_eps=read("attention.layer_norm_rms_epsilon"), tie_word_embeddings="output.weight" not in tensors,
+        bos_token_id=None, eos_token_id=None, pad_token_id=None, rope_parameters=rope, **more,
+    )  # fmt: skip
+
+
+def load(path, dtype=torch.float32):
+    """The model of a GGUF file, with the very numbers that its weights decode to."""
+    reader = gguf.GGUFReader(path)
+    tensors = {t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32) for t in reader.tensors}
+    config = _config_of_file(reader, tensors)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for full_name, weight in model.named_parameters():
+            name = _gguf_name(full_name, config.model_type)
+            value = tensors.pop(name)
+            if heads := _paired_heads(name, config):
+                value = value[np.argsort(_pairs(heads, value.shape[0] // heads))]
+            weight.copy_(torch.tensor(value.T if _transposed(name, value, config.model_type) else value))
+    if tensors:
+        raise ValueError(f"{path}: no place in transformers for {', '.join(tensors)}")
+    return model.to(dtype)
 
 
 def _llama3_factors(config, head_size):

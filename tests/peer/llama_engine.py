@@ -1,11 +1,9 @@
 """llama.cpp on token ids, for checks that want arrays rather than traces: an F32 cache unless they say otherwise."""
 
 import ctypes
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from lockstep.capture import llama_cpp as capture  # noqa: E402: needs the path above
+import peer  # noqa: F401: the way to our package
+from lockstep.capture import llama_cpp as capture
 
 
 class Engine:

@@ -17,6 +17,8 @@ WORK = BUILD / "peer"  # models and values that the checks make
 LOCKSTEP = BUILD / "lockstep"
 DUMP_VALUES = BUILD / "tests" / "dump_values"
 
+sys.path.insert(0, str(ROOT / "python"))  # our package, from the tree: whoever imports this module first has it
+
 
 class Report:
     def __init__(self, title):
