@@ -1,10 +1,13 @@
 """The capture commands from the outside: what they record, how they are used wrongly, and every precision of theirs."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from peer import LOCKSTEP, ROOT, WORK, Report, run_ours  # first: it knows the w
 import hf_models
 import lockstep
 import transformers
+from lockstep.capture import transformers as capture_transformers
 
 MODEL = ROOT / "models" / "haiku-llama-q4_k_m.gguf"
 TEXT = "GPU haiku with word thirty-eight: "
@@ -20,7 +24,19 @@ HF_ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite")
 HF_DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 def command(engine, *arguments, text=None):
+    """As a program; transformers in this process, since it takes seconds to start."""
+    if engine == "transformers":
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = capture_transformers.main([*map(str, arguments), "-t", "1"])
+        return Done(status, out.getvalue(), err.getvalue())
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     return subprocess.run([sys.executable, "-m", f"lockstep.capture.{engine}", *map(str, arguments)], text=True,
                           input=text, capture_output=True, env=environment)  # fmt: skip

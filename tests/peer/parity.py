@@ -7,10 +7,11 @@ import math
 import shutil
 import subprocess
 
-import hf_models
 import torch
+
+from peer import LOCKSTEP, ROOT, run_ours  # first: it knows the way to our package
+import hf_models
 from lockstep.capture import llama_cpp, transformers
-from peer import LOCKSTEP, ROOT, run_ours
 
 PEERS = ("llama.cpp", "transformers")
 

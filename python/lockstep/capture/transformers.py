@@ -33,7 +33,6 @@ _SHORT = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f1
 
 def _load_packages() -> Tuple[Any, Any]:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     # Some machines announce AMX, which is above this, and stop a program at its first tile instruction.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     try:
@@ -43,6 +42,8 @@ def _load_packages() -> Tuple[Any, Any]:
         raise CaptureError(
             f"torch and transformers are needed ({problem}); {sys.executable} -m pip install torch transformers"
         ) from problem
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
     return torch, transformers
 
 
