@@ -1,6 +1,8 @@
 """What the capture commands are made of, without any engine: name maps, sets, the loop that generates."""
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import tempfile
@@ -180,6 +182,20 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(draw, again)
         self.assertGreater(len(set(draw)), 1)
         self.assertEqual(command.choose(logits, options(), np.random.default_rng(0)), logits.argmax())
+        logits[7] = np.nan
+        with self.assertRaises(command.CaptureError):
+            command.choose(logits, options(temp=1.0), np.random.default_rng(0))
+
+    def test_flags(self):
+        parser = command.make_parser("x", "", "", "a file")
+        given = parser.parse_args(["-m", "a", "-o", "b", "--tokens", "1,2 3", "--temp", "0.5"])
+        self.assertEqual((given.tokens, given.temp, given.max_tokens, given.checkpoints), ([1, 2, 3], 0.5, 1, "all"))
+        for wrong in (["--tokens", "x"], ["-p", "a", "--tokens", "1"], [], ["-p", "a", "--temp", "nan"],
+                      ["-p", "a", "-n", "-1"], ["-p", "a", "--batch", "0"], ["-p", "a", "--temp", "-1"]):  # fmt: skip
+            with self.subTest(wrong=wrong), contextlib.redirect_stderr(io.StringIO()):
+                with self.assertRaises(SystemExit) as ended:
+                    parser.parse_args(["-m", "a", "-o", "b", *wrong])
+                self.assertEqual(ended.exception.code, 2)
 
     def test_wrong_input(self):
         for given in (options(tokens=[]), options(tokens=None, prompt=""), options(tokens=None, text_file="/no/file")):

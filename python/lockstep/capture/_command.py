@@ -69,6 +69,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _temperature(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no temperature")
+    return value
+
+
 def make_parser(module: str, summary: str, examples: str, model_help: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m lockstep.capture.{module}",
@@ -89,7 +96,7 @@ def make_parser(module: str, summary: str, examples: str, model_help: str) -> ar
                         help="logits, layers, ops, all (default), or names and globs: embedding,blk.*.q")  # fmt: skip
     parser.add_argument("--batch", type=_positive, default=512, metavar="N",
                         help="most prompt tokens of one step (default %(default)s)")  # fmt: skip
-    parser.add_argument("--temp", type=float, default=0.0, metavar="T",
+    parser.add_argument("--temp", type=_temperature, default=0.0, metavar="T",
                         help="temperature; 0 (default) always takes the largest logit")  # fmt: skip
     parser.add_argument("--seed", type=_not_negative, default=0, help="of the choice where --temp is not 0")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-text token")
@@ -153,6 +160,8 @@ def choose(logits: npt.NDArray[np.float32], options: argparse.Namespace, random:
     if options.temp <= 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / options.temp
+    if not np.isfinite(scaled.max()):
+        raise CaptureError("a token cannot be drawn: logits are not numbers")
     chances = np.exp(scaled - scaled.max())
     return int(random.choice(len(chances), p=chances / chances.sum()))
 
@@ -163,12 +172,13 @@ class Progress:
     def __init__(self, total: int) -> None:
         self.total = total
         self.shown = sys.stderr.isatty()
+        self.marks = "█·" if (sys.stderr.encoding or "").lower().startswith("utf") else "#."
         self.begin = time.monotonic()
 
     def show(self, done: int) -> None:
         if self.shown:
             filled = 24 * done // max(1, self.total)
-            bar = "█" * filled + "·" * (24 - filled)
+            bar = self.marks[0] * filled + self.marks[1] * (24 - filled)
             seconds = time.monotonic() - self.begin
             print(f"\rcapturing {bar} {done}/{self.total} positions, {seconds:.0f} s ", end="", file=sys.stderr, flush=True)
 

@@ -288,8 +288,7 @@ class Run:
         halves = [kind for kind in self.weights if kind in _HALVES]
         if quantized and gpu:
             activations = "q8_1"
-        elif any(kind.endswith("_K") or kind.startswith("iq4_xs") or kind.startswith("iq") and kind != "iq4_nl"
-                 for kind in quantized):  # fmt: skip
+        elif any(kind.endswith("_K") or (kind.startswith(("iq", "tq")) and kind != "iq4_nl") for kind in quantized):
             activations = "q8_k"
         elif any(kind in _Q8_1_PARTNERS for kind in quantized):
             activations = "q8_1"
