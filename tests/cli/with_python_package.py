@@ -35,8 +35,8 @@ def main() -> int:
         print(f"skipped: the Python package cannot be installed here: {problem}")
         return SKIPPED
     environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
-    for test in (root / "python/tests/test_trace.py", root / "python/tests/test_capture.py",
-                 root / "tests/cli/compare_test.py", root / "tests/cli/examples_test.py"):
+    for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/compare_test.py",
+                 root / "tests/cli/examples_test.py"):
         outcome = subprocess.run([python, test], env=environment, cwd=home)
         if outcome.returncode != 0:
             return 1

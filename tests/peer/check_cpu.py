@@ -4,16 +4,13 @@ text of a real model; the same bits however the work is divided."""
 import functools
 import json
 import shutil
-import sys
 
 import numpy as np
 
 import llama_engine
+import lockstep
 from peer import LOCKSTEP, ROOT, WORK, Report, nmse, our_values, run_ours
 from smollm2 import QUESTIONS, chat, model_file
-
-sys.path.insert(0, str(ROOT / "python"))
-import lockstep  # noqa: E402: our package, from the tree
 
 SHARE = 20  # ours at most this part of llama.cpp's, which rounds activations to 8 bits
 HALF_CACHE_BOUND = 1e-6

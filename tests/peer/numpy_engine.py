@@ -4,15 +4,14 @@ gpt2, llama, qwen2, phi3 and granite, in float32 or float64 throughout, with a K
 the models; it shares no code with the program. Weights come from a GGUF file through the gguf package.
 """
 
-import sys
 from math import erf
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-import lockstep  # noqa: E402: needs the path above
+import peer  # noqa: F401: the way to our package
+import lockstep
 
 ADJACENT_PAIRS = ("llama", "granite")  # of rotation; the others pair the halves of a head
 SCORES = ("attn_scores", "attn_probs")  # not in the set `ops`
