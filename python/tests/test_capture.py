@@ -75,7 +75,8 @@ class NamesTest(unittest.TestCase):
             {"format": "gguf"}, {"version": 2}, {"engine": None}, {"rules": {}}, {"rules": [1]},
             {"rules": [{"nodes": ["a"]}]}, {"rules": [{"checkpoint": "q"}]}, {"rules": [{**rule, "nodes": "a"}]},
             {"rules": [{**rule, "op": ["ROPE"]}]}, {"rules": [{**rule, "part": "third"}]},
-            {"rules": [{**rule, "take": "all"}]}, {"rules": [{**rule, "order": "odd"}]}, {"rules": [{**rule, "nodes": []}]},
+            {"rules": [{**rule, "take": "all"}]}, {"rules": [{**rule, "order": "odd"}]},
+            {"rules": [{**rule, "nodes": []}]},
         ):  # fmt: skip
             with self.subTest(wrong=wrong), self.assertRaises(ValueError):
                 names.parse_map(json.dumps({**good, **wrong}))

@@ -62,7 +62,8 @@ class GgmlTest(unittest.TestCase):
             whole = lockstep.float32_to_bfloat16(whole) if kind == 30 else whole.astype(dtype)
             for name, array in (
                 ("contiguous", whole), ("part", whole[:, :, :, 3:8]), ("permuted", whole.transpose(0, 2, 1, 3)),
-                ("transposed", whole.transpose(0, 1, 3, 2)), ("steps", whole[:, ::2, 1::3]), ("one", whole[:1, :1, :1, :1]),
+                ("transposed", whole.transpose(0, 1, 3, 2)), ("steps", whole[:, ::2, 1::3]),
+                ("one", whole[:1, :1, :1, :1]),
             ):  # fmt: skip
                 with self.subTest(kind=TYPES[kind], name=name, seed=self.seed):
                     found = self.tensor(array, kind).array()

@@ -80,7 +80,8 @@ def check_llama_cpp(report):
     file.write_text(TEXT)
     ids = ",".join(map(str, whole.tokens[: whole.n_prompt]))
     for name, *flags in (("text-file", "--text-file", file), ("tokens", "--tokens", ids)):
-        report.case(f"--{name} gives the same bits", same(whole, capture(name, "llama_cpp", "-m", MODEL, "-n", 6, *flags)))
+        again = capture(name, "llama_cpp", "-m", MODEL, "-n", 6, *flags)
+        report.case(f"--{name} gives the same bits", same(whole, again))
     stdin = capture("stdin", "llama_cpp", "-m", MODEL, "-n", 6, "--text-file", "-", text=TEXT)
     report.case("standard input gives the same bits", same(whole, stdin))
 
@@ -113,7 +114,8 @@ def check_llama_cpp(report):
 
 
 def compare(reference, suspect, model):
-    done = subprocess.run([LOCKSTEP, "compare", reference, suspect, "-m", model, "--json"], capture_output=True, text=True)
+    command = [LOCKSTEP, "compare", reference, suspect, "-m", model, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)
@@ -131,7 +133,8 @@ def check_transformers(report, arch, seed):
     run_ours([LOCKSTEP, "run", "-m", file, "--tokens", tokens, "-n", 4, "--device", "reference", "--ignore-eos",
               "--trace", ours, "--checkpoints", "all"])  # fmt: skip
     for dtype in HF_DTYPES:
-        capture(f"hf-{dtype}", "transformers", "-m", folder, "--tokens", tokens, "-n", 4, "--batch", 9, "--dtype", dtype)
+        capture(f"hf-{dtype}", "transformers", "-m", folder, "--tokens", tokens, "-n", 4, "--batch", 9,
+                "--dtype", dtype)  # fmt: skip
         result = compare(ours, FOLDER / f"hf-{dtype}", file)
         ratio = max(c["suspect"].get("ratio") or 0 for c in result["checkpoints"])
         report.case(f"transformers, {arch}, {dtype}", result["parity"] and result["coverage"] == result["judged"] == 1,
@@ -183,9 +186,11 @@ def check_wrong_use(report):
     missing = subprocess.run([sys.executable, "-c", "import sys; sys.modules['llama_cpp'] = None; "
                               "from lockstep.capture import llama_cpp; "
                               f"sys.exit(llama_cpp.main(['-m', {str(MODEL)!r}, '-p', 'x', '-o', {str(new)!r}]))"],
-                             env=os.environ | {"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)  # fmt: skip
-    report.case("a missing package is named", missing.returncode == 2 and "pip install llama-cpp-python" in missing.stderr
-                and not new.exists(), missing.stderr.strip())  # fmt: skip
+                             env=os.environ | {"PYTHONPATH": str(ROOT / "python")}, text=True,
+                             capture_output=True)  # fmt: skip
+    named = "pip install llama-cpp-python" in missing.stderr
+    report.case("a missing package is named", missing.returncode == 2 and named and not new.exists(),
+                missing.stderr.strip())  # fmt: skip
 
 
 def main():

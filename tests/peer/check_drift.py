@@ -1,7 +1,8 @@
 """How far each precision drifts from exact arithmetic, layer by layer, on a real model, and how many choices it flips.
 
-SmolLM2-135M-Instruct answers ten prompts of several kinds in double precision; every engine is then given the same tokens.
-Ends with the tables of docs/parity.md. `--all`: all prompts for every file (without: for the first; four for the others).
+SmolLM2-135M-Instruct answers ten prompts of several kinds in double precision; every engine is then given the same
+tokens. Ends with the tables of docs/parity.md. `--all`: all prompts for every file, instead of four for all but the
+first.
 """
 
 import sys

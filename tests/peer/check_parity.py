@@ -1,8 +1,8 @@
 """llama.cpp and transformers against our executors, on trained and forged models of every architecture.
 
 Every op of a peer must be within rounding, except where llama.cpp is truly off: its GELU is looked up in a table of
-half-precision numbers, and it ignores Phi-3's window. These must be found, at their checkpoint, on the peer's side. Ends
-with the table of docs/parity.md.
+half-precision numbers, and it ignores Phi-3's window. These must be found, at their checkpoint, on the peer's side.
+Ends with the table of docs/parity.md.
 """
 
 import numpy as np
@@ -118,7 +118,8 @@ def main():
         name, arch = path.stem, path.stem.split("-")[1]
         report.attempt(name, check_model, report, rows, name, arch, path, tokens_of(1, HAIKU_VOCABULARY))
         if arch == "phi3":
-            long, name = tokens_of(2, HAIKU_VOCABULARY, HAIKU_WINDOW + 4), f"{name}, beyond its window of {HAIKU_WINDOW}"
+            name += f", beyond its window of {HAIKU_WINDOW}"
+            long = tokens_of(2, HAIKU_VOCABULARY, HAIKU_WINDOW + 4)
             report.attempt(name, check_model, report, rows, name, arch, path, long, HAIKU_WINDOW)
     for kind in KINDS:
         for seed, arch in enumerate(ARCHITECTURES, 700):

@@ -163,7 +163,8 @@ def _config_of_file(reader, tensors):
         more = {"sliding_window": read("attention.sliding_window")}
         rope["partial_rotary_factor"] = read("rope.dimension_count", head_size) / head_size
     if arch == "granite":
-        more = {"embedding_multiplier": read("embedding_scale", 1.0), "residual_multiplier": read("residual_scale", 1.0),
+        more = {"embedding_multiplier": read("embedding_scale", 1.0),
+                "residual_multiplier": read("residual_scale", 1.0),
                 "attention_multiplier": read("attention.scale", head_size**-0.5),
                 "logits_scaling": read("logit_scale", 1.0)}  # fmt: skip
     kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,

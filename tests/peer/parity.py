@@ -60,8 +60,8 @@ class Bench:
     def llama_cpp(self, *flags):
         trace = self.folder / "-".join(("llama.cpp", *flags)).replace("--", "")
         if not trace.exists():
-            status = llama_cpp.main(["-m", str(self.path), "--tokens", self._ids, "-n", str(self.count), "-o", str(trace),
-                                     "--ignore-eos", "-t", "1", "--checkpoints", self.checkpoints,
+            status = llama_cpp.main(["-m", str(self.path), "--tokens", self._ids, "-n", str(self.count),
+                                     "-o", str(trace), "--ignore-eos", "-t", "1", "--checkpoints", self.checkpoints,
                                      "--fingerprint", self.fingerprint, *flags])  # fmt: skip
             if status != 0:
                 raise RuntimeError(f"the capture of llama.cpp exited with {status}")
@@ -71,8 +71,8 @@ class Bench:
         trace = self.folder / f"transformers-{dtype}"
         if not trace.exists():
             torch.set_num_threads(1)
-            options = argparse.Namespace(output=str(trace), dtype=dtype, fingerprint=self.fingerprint, temp=0.0, seed=0,
-                                         batch=512, max_tokens=self.count, ignore_eos=True)  # fmt: skip
+            options = argparse.Namespace(output=str(trace), dtype=dtype, fingerprint=self.fingerprint, temp=0.0,
+                                         seed=0, batch=512, max_tokens=self.count, ignore_eos=True)  # fmt: skip
             with transformers.Run(_load(self.path, dtype), self.checkpoints) as run:
                 transformers.write(run, options, self.tokens, "", lambda token: False, self.path.name)
         return trace

@@ -102,7 +102,7 @@ def make_parser(module: str, summary: str, examples: str, model_help: str) -> ar
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-text token")
     parser.add_argument("-t", "--threads", type=_positive, default=os.cpu_count() or 1, help="default: all cores")
     parser.add_argument("--fingerprint", default="", metavar="HEX",
-                        help="of the model file, as `lockstep inspect --fingerprint` prints it, for the manifest")  # fmt: skip
+                        help="of the model file, as `lockstep inspect --fingerprint` prints it")  # fmt: skip
     return parser
 
 
@@ -180,7 +180,8 @@ class Progress:
             filled = 24 * done // max(1, self.total)
             bar = self.marks[0] * filled + self.marks[1] * (24 - filled)
             seconds = time.monotonic() - self.begin
-            print(f"\rcapturing {bar} {done}/{self.total} positions, {seconds:.0f} s ", end="", file=sys.stderr, flush=True)
+            line = f"\rcapturing {bar} {done}/{self.total} positions, {seconds:.0f} s "
+            print(line, end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self.shown:
