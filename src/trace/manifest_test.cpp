@@ -18,6 +18,8 @@ Manifest example() {
   manifest.checkpoints = {{"embedding", DType::kF32, 64, 0}, {"logits", DType::kBF16, 10, 151936}};
   manifest.steps = {{0, 0, 3, "000000.safetensors"}, {2, 7, 1, "000001.safetensors"}};
   manifest.dropped_steps = 1;
+  manifest.notes = {"a note", ""};
+  manifest.unmapped = {"norm-{N}"};
   manifest.complete = true;
   return manifest;
 }
@@ -52,6 +54,8 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(got->steps[1].tokens, 1);
   EXPECT_EQ(got->steps[1].shard, "000001.safetensors");
   EXPECT_EQ(got->dropped_steps, 1);
+  EXPECT_EQ(got->notes, wanted.notes);
+  EXPECT_EQ(got->unmapped, wanted.unmapped);
   EXPECT_TRUE(got->complete);
   EXPECT_EQ(to_json(*got), to_json(wanted));
 }
@@ -110,6 +114,8 @@ TEST(Manifest, RefusesWhatIsWrong) {
        "m: steps[0].shard: found \".hidden\", expected the name of a file in the trace's folder"},
       {"/steps/1/first_pos", "2", "m: step 2 starts at position 2, which an earlier step has"},
       {"/steps/1/index", "0", "m: two steps have the index 0"},
+      {"/notes", "\"x\"", "m: notes: found \"x\", expected an array"},
+      {"/unmapped/0", "1", "m: unmapped[0]: found 1, expected a string"},
       {"/dropped_steps", "-1",
        "m: dropped_steps: found -1, expected a whole number from 0 to 1099511627776"},
   };

@@ -53,7 +53,8 @@ class Bench:
         trace = self.folder / "-".join((device, *flags)).replace("--", "")
         if not trace.exists():
             run_ours([LOCKSTEP, "run", "-m", self.path, "--tokens", self._ids, "-n", self.count, "--ignore-eos",
-                      "--device", device, "-t", 1, "--trace", trace, "--checkpoints", self.checkpoints, *flags])  # fmt: skip
+                      "--device", device, "-t", 1, "--trace", trace, "--checkpoints", self.checkpoints,
+                      *flags])  # fmt: skip
             self.fingerprint = json.loads((trace / "manifest.json").read_text())["model"]["fingerprint"]
         return trace
 
