@@ -121,6 +121,9 @@ class Run:
         """`tensor` is [1, tokens, ...], or [1, heads, tokens, ...] for what attention handles head by head."""
         value = tensor[0]
         if name.endswith(("attn_scores", "attn_probs")):
+            if name.endswith("scores"):  # what is hidden has the type's lowest number added
+                hidden = value <= self._torch.finfo(value.dtype).min / 2
+                value = value.masked_fill(hidden, -float("inf"))
             self.values[name] = self._whole_rows(name, to_numpy(value))
             return
         if rule.take in ("first_output", "second_output"):
