@@ -138,10 +138,12 @@ async function generate() {
   abort = new AbortController();
   job = chat ? null : id;
   const asked = performance.now();
-  let count = 0, first = 0, ended = "";
+  let count = 0, first = 0, ended = "", decoding = 0;
   const show = () => {
-    const seconds = (performance.now() - first) / 1e3;
-    const rate = count > 1 && seconds > 0 ? ((count - 1) / seconds).toFixed(1) : "–";
+    // The worker knows how long it took; until it says so, by when the tokens came here.
+    const seconds = decoding / 1e3 || (performance.now() - first) / 1e3;
+    const timed = decoding ? count : count - 1;
+    const rate = timed > 0 && seconds > 0 ? (timed / seconds).toFixed(1) : "–";
     $("speed").textContent = `${count} tokens, ${rate} tokens/s, first after ` +
       `${(first - asked).toFixed(0)} ms` + (ended && `; ${ended}`);
   };
@@ -167,6 +169,7 @@ async function generate() {
       const choice = data.choices?.[0];
       if (name === "token") token(data.t);
       else if (choice?.delta.content) token(choice.delta.content);
+      decoding = data.decode_time_ms ?? decoding;
       const reason = data.stop_reason ?? choice?.finish_reason;
       if (reason) { ended = reasons[reason] ?? reason; if (count) show(); }
     });
