@@ -81,17 +81,6 @@ std::vector<int> exponents_of(const Row& row, Range range) {
   return exponents;
 }
 
-// Binades between the 10th and the 90th percentile. Gaussian numbers have 4, the heaviest tails of
-// models 15, random bits of f32 200.
-int spread_of(const Row& row, Range range) {
-  const std::vector<int> exponents = exponents_of(row, range);
-  if (exponents.size() < 6) return 0;
-  const size_t tenth = exponents.size() / 10;
-  return exponents[exponents.size() - 1 - tenth] - exponents[tenth];
-}
-
-constexpr int kAllOver = 40;
-
 // From the first odd number to the last.
 Range odd_range(const Exhibit& exhibit) {
   Range range;
@@ -104,6 +93,13 @@ Range odd_range(const Exhibit& exhibit) {
 }
 
 }  // namespace
+
+int spread_of(const Row& row, Range range) {
+  const std::vector<int> exponents = exponents_of(row, range);
+  if (exponents.size() < 6) return 0;
+  const size_t tenth = exponents.size() / 10;
+  return exponents[exponents.size() - 1 - tenth] - exponents[tenth];
+}
 
 std::optional<Match> detect_poison(const Exhibit& exhibit) {
   const Row& row = exhibit.row;

@@ -29,7 +29,7 @@ bool rest_is_sound(const Exhibit& exhibit) {
   const int64_t end = std::min(exhibit.row.count(), head.end + 32);
   int64_t odd = 0;
   for (int64_t i = head.end; i < end; ++i) odd += exhibit.odd[static_cast<size_t>(i)];
-  return odd * 4 <= end - head.end;
+  return odd * 4 <= end - head.end && spread_of(exhibit.row, {head.end, end}) <= kAllOver;
 }
 
 // A row that fills its chunk ends in the word where glibc keeps the size of a free chunk for the
@@ -186,6 +186,9 @@ std::optional<Match> detect_addresses(const Exhibit& exhibit) {
       match.ranges.push_back(range);
   }
   if (words == 0 || (words == 1 && telling == 0)) return std::nullopt;
+  // Among much other garbage a single word can be an address by chance.
+  const int64_t odd = std::count(exhibit.odd.begin(), exhibit.odd.end(), uint8_t{1});
+  if (words == 1 && odd > per_word(row) + 4) return std::nullopt;
   const bool all_device = device == words;
   match.kind = all_device ? Kind::kDevicePointer : Kind::kAddress;
   match.score = (words > 1 ? 0.86 : 0.8) + (all_device ? 0.06 : 0);
