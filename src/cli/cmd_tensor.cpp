@@ -276,19 +276,23 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
       ->capture_default_str();
   app.add_option("name", flags->name, "The tensor; without it, all are listed");
-  app.add_option("--row", flags->row, "Only this row (a row is the first dimension long)");
-  app.add_option("--range", flags->range, "Only values A to B - 1 (of the row where one is given)")
-      ->type_name("A:B");
+  CLI::Option* row =
+      app.add_option("--row", flags->row, "Only this row (a row is the first dimension long)");
+  CLI::Option* range = app.add_option("--range", flags->range,
+                                      "Only values A to B - 1 (of the row where one is given)")
+                           ->type_name("A:B");
   app.add_option("-n,--values", flags->shown, "How many values to show")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   CLI::Option* json =
       app.add_flag("--json", flags->json, "As JSON; all values where --row or --range is given");
-  app.add_flag("--raw", flags->raw, "The values alone, as little-endian 32-bit floats")
-      ->excludes(json);
+  CLI::Option* raw =
+      app.add_flag("--raw", flags->raw, "The values alone, as little-endian 32-bit floats")
+          ->excludes(json);
   CLI::Option* verify = app.add_flag(
       "--verify", flags->verify,
       "Load the model on the device, read its weights back and compare them with the file");
+  verify->excludes(row)->excludes(range)->excludes(raw);
   app.add_option("--device", flags->device, "Where to load it; only cuda gives weights back")
       ->needs(verify);
   return [flags] { return run(*flags); };
