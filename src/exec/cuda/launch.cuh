@@ -21,17 +21,6 @@ __device__ inline void wait_for_inputs() {
 #endif
 }
 
-// Reads all of a kernel's parameters once, so that they are in the cache when they are needed: to
-// be called before wait_for_inputs().
-template <class Call>
-__device__ inline void touch_parameters(const Call& call) {
-  constexpr int kLine = 64;
-  const int* words = reinterpret_cast<const int*>(&call);
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(Call)) / 4; i += kLine / 4)
-    asm volatile("" ::"r"(words[i]));
-}
-
 template <class Call>
 void launch(void (*kernel)(Call), dim3 grid, int threads, size_t shared, cudaStream_t stream,
             const Call& call) {

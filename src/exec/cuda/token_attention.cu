@@ -25,10 +25,10 @@ __host__ __device__ constexpr int row_stride(int size) {
   return size + 16 / static_cast<int>(sizeof(T));
 }
 
-// Shared memory, in bytes: keys and values of the span, q and the new k as they come and as they
-// are used, what the probabilities go through, and the rotations.
+// Shared memory, in bytes: keys and values of the span, q and the new k, what the probabilities go
+// through, and the rotations.
 struct Places {
-  int values, raw, ready, halves, mix, tables, end;
+  int values, ready, halves, mix, tables, end;
 };
 template <class T>
 __host__ __device__ Places places(const AttentionCall& call) {
@@ -36,8 +36,7 @@ __host__ __device__ Places places(const AttentionCall& call) {
   const int number = static_cast<int>(sizeof(T));
   Places out;
   out.values = kSpan * row_stride<T>(head) * number;
-  out.raw = out.values + kSpan * row_stride<T>(value) * number;
-  out.ready = out.raw + (kHeads + 1) * head * 4;
+  out.ready = out.values + kSpan * row_stride<T>(value) * number;
   out.halves = out.ready + (kHeads + 1) * head * 4;
   out.mix = out.halves + (number == 2 ? 2 * kHeads * row_stride<T>(head) * number : 0);
   out.tables = out.mix + (number == 2 ? 2 * kHeads * row_stride<T>(kSpan) * number
@@ -57,44 +56,50 @@ __device__ inline T stored(float value) {
 // One row of q or the new k, by a warp: normalized, rotated, in shared memory as it will be used.
 // `normed` and `rotated`: where it is kept on its way; null: nowhere.
 __device__ void take_head(const TokenAttention& call, const float* from, const float* norm_weight,
-                          float* normed, float* rotated, const float* rotations, float* raw,
-                          float* ready) {
+                          float* normed, float* rotated, const float* rotations, float* ready) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int size = static_cast<int>(call.attention.head_size);
-  constexpr int kAtOnce = 4;
-  float squares = 0;
-  for (int first = lane; first < size; first += kAtOnce * kWarp) {
-    float x[kAtOnce];
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k)
-      x[k] = first + k * kWarp < size ? from[first + k * kWarp] : 0.0f;
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      squares = fmaf(x[k], x[k], squares);
-      if (first + k * kWarp < size) raw[first + k * kWarp] = x[k];
-    }
-  }
+  float factor = 1;
   if (norm_weight != nullptr) {
-    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + call.epsilon);
-    for (int i = lane; i < size; i += kWarp) {
-      raw[i] = raw[i] * factor * norm_weight[i];
-      if (normed != nullptr) normed[i] = raw[i];
-    }
+    float squares = 0;
+#pragma unroll 4
+    for (int i = lane; i < size; i += kWarp) squares = fmaf(from[i], from[i], squares);
+    factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + call.epsilon);
   }
-  __syncwarp();
-#pragma unroll 2
-  for (int i = lane; i < size; i += kWarp) {
-    float value = raw[i];
-    if (i < 2 * call.pairs) {
-      const bool second = call.adjacent ? i % 2 == 1 : i >= call.pairs;
-      const int pair = call.adjacent ? i / 2 : second ? i - call.pairs : i;
-      const int distance = call.adjacent ? 1 : call.pairs;
-      const float c = rotations[pair], s = rotations[call.pairs + pair];
-      value = second ? raw[i - distance] * s + value * c : value * c - raw[i + distance] * s;
-    }
+  // Where there is no rotation, pairs are a way to take two numbers at once.
+  const bool rotates = call.pairs > 0;
+  const int pairs = rotates ? call.pairs : size / 2;
+  const int distance = call.adjacent ? 1 : pairs;
+  const auto normalize = [&](int i, float value) {
+    if (norm_weight == nullptr) return value;
+    value *= factor * norm_weight[i];
+    if (normed != nullptr) normed[i] = value;
+    return value;
+  };
+  const auto keep = [&](int i, float value) {
     if (rotated != nullptr) rotated[i] = value;
     ready[i] = value;
+  };
+  constexpr int kAtOnce = 2;
+  for (int first = lane; first < pairs; first += kAtOnce * kWarp) {
+    float x[kAtOnce], y[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int pair = min(first + k * kWarp, pairs - 1), i = call.adjacent ? 2 * pair : pair;
+      x[k] = from[i];
+      y[k] = from[i + distance];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int pair = first + k * kWarp, i = call.adjacent ? 2 * pair : pair;
+      if (pair >= pairs) break;
+      const float a = normalize(i, x[k]), b = normalize(i + distance, y[k]);
+      const float c = rotates ? rotations[pair] : 1, s = rotates ? rotations[pairs + pair] : 0;
+      keep(i, rotates ? a * c - b * s : a);
+      keep(i + distance, rotates ? a * s + b * c : b);
+    }
   }
+  for (int i = 2 * pairs + lane; i < size; i += kWarp) keep(i, normalize(i, from[i]));
   __syncwarp();
 }
 
@@ -248,13 +253,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float scores[kHeads][kSpan], largest[kHeads], total[kHeads], unscale[kHeads];
   __shared__ bool is_last;
   let_next_start();
-  touch_parameters(call);
   const Places at = places<T>(a);
   constexpr int kNumbers = 16 / sizeof(T);
   T* keys = reinterpret_cast<T*>(memory);                          // [span][head_size]
   T* values = reinterpret_cast<T*>(memory + at.values);            // [span][value_size]
-  float* raw = reinterpret_cast<float*>(memory + at.raw);          // [heads + 1][head_size], k last
-  float* ready = reinterpret_cast<float*>(memory + at.ready);      // the same
+  float* ready = reinterpret_cast<float*>(memory + at.ready);      // [heads + 1][head_size], k last
   __half* halves = reinterpret_cast<__half*>(memory + at.halves);  // of q: [2][heads][head_size]
   __half* probs = reinterpret_cast<__half*>(memory + at.mix);      // [2][heads][span]
   float* rotations = reinterpret_cast<float*>(memory + at.tables);  // cosines, then sines
@@ -286,13 +289,15 @@ __global__ void __launch_bounds__(kThreads)
   T* cached_keys = static_cast<T*>(a.cache.keys) + work.kv_head * a.cache.positions * head_size;
   T* cached_values =
       static_cast<T*>(a.cache.values) + work.kv_head * a.cache.positions * value_size;
+  // A warp takes as many whole rows at a time as it has lanes for.
   const auto copy_rows = [&](const T* from, T* to, int size) {
     const int chunks = size / kNumbers;
-    for (int i = thread; i < old * chunks; i += kThreads) {
-      const int p = i / chunks;
-      copy_16(to + p * row_stride<T>(size) + (i - p * chunks) * kNumbers,
-              from + static_cast<int64_t>(begin) * size + i * kNumbers);
-    }
+    const int rows = max(kWarp / chunks, 1), row = lane / chunks;
+    if (row >= rows) return;
+    for (int p = warp * rows + row; p < old; p += kWarps * rows)
+      for (int i = lane - row * chunks; i < chunks; i += kWarp)
+        copy_16(to + p * row_stride<T>(size) + i * kNumbers,
+                from + (static_cast<int64_t>(begin) + p) * size + i * kNumbers);
   };
   copy_rows(cached_keys, keys, head_size);
   copy_rows(cached_values, values, value_size);
@@ -321,7 +326,7 @@ __global__ void __launch_bounds__(kThreads)
       take_head(call, side.raw + offset, side.norm_weight,
                 has_new && side.normed != nullptr ? side.normed + offset : nullptr,
                 has_new && side.rotated != nullptr ? side.rotated + offset : nullptr, rotations,
-                raw + row * head_size, ready + row * head_size);
+                ready + row * head_size);
     if (!is_q) {
       for (int i = lane; i < head_size; i += kWarp) {
         const T key = stored<T>(ready[row * head_size + i]);
@@ -435,6 +440,13 @@ void run(const TokenAttention& call, cudaStream_t stream) {
 }
 
 }  // namespace
+
+int multiprocessors_for(const AttentionCall& call) {
+  constexpr int64_t kBlocks = 2, kSplits = 2;  // that one holds; of a context that is not long
+  const int64_t group = call.heads / call.kv_heads;
+  const int64_t blocks = call.kv_heads * ((group + kHeads - 1) / kHeads) * kSplits;
+  return static_cast<int>((blocks + kBlocks - 1) / kBlocks);
+}
 
 bool fits_token_attention(const AttentionCall& call) {
   const int bytes = call.cache.half ? places<__half>(call).end : places<float>(call).end;

@@ -207,6 +207,12 @@ class TokenPass::Builder {
     call.k = k.heads;
     call.v = place(op.inputs[2]);
     rows_.clear();
+    if (auto* before = std::get_if<TokenProducts>(&pass_.launches_.back())) {
+      const int room = std::min(multiprocessors_for(call.attention), multiprocessors_ / 8);
+      if (!plan_products(*before, multiprocessors_ - room) &&
+          !plan_products(*before, multiprocessors_))
+        return false;
+    }
     pass_.launches_.push_back(call);
     return true;
   }
@@ -260,7 +266,33 @@ Result<std::unique_ptr<TokenPass>> TokenPass::create(const Parts& parts, const P
   std::unique_ptr<TokenPass> out(new TokenPass(parts));
   LS_TRY_VOID(out->allocate());
   if (!Builder(*out, multiprocessors).build(plan)) return std::unique_ptr<TokenPass>();
+  LS_TRY_VOID(out->plan_fetches());
   return out;
+}
+
+// Launches of products fetch for the next one, the last for the next token's first.
+Result<void> TokenPass::plan_fetches() {
+  std::vector<TokenProducts*> products;
+  for (Launch& launch : launches_)
+    if (auto* call = std::get_if<TokenProducts>(&launch)) products.push_back(call);
+  Layout layout;
+  std::vector<std::pair<int64_t, std::vector<Fetch>>> tables;
+  for (size_t i = 0; i < products.size(); ++i) {
+    std::vector<Fetch> table = plan_ahead(*products[i], *products[(i + 1) % products.size()]);
+    const int64_t place = layout.place(std::ssize(table) * static_cast<int64_t>(sizeof(Fetch)));
+    tables.emplace_back(place, std::move(table));
+  }
+  if (layout.bytes() == 0) return {};
+  LS_TRY(fetches_, DeviceMemory::allocate(layout.bytes()));
+  for (size_t i = 0; i < products.size(); ++i) {
+    const auto& [place, table] = tables[i];
+    if (table.empty()) continue;
+    LS_TRY_VOID(check(cudaMemcpy(fetches_.data() + place, table.data(),
+                                 table.size() * sizeof(Fetch), cudaMemcpyHostToDevice),
+                      "cudaMemcpy of what to fetch ahead"));
+    products[i]->ahead = fetches_.as<Fetch>(place);
+  }
+  return check(cudaStreamSynchronize(nullptr), "cudaMemcpy of what to fetch ahead");
 }
 
 Result<void> TokenPass::allocate() {

@@ -29,6 +29,7 @@ class TokenPass {
 
   explicit TokenPass(const Parts& parts) : parts_(parts) {}
   Result<void> allocate();
+  Result<void> plan_fetches();
   Result<void> enqueue(int64_t splits, cudaStream_t stream);
 
   const Parts& parts_;
@@ -42,6 +43,7 @@ class TokenPass {
   float* attention_parts_ = nullptr;
   uint32_t* arrived_ = nullptr;
   std::vector<Launch> launches_;
+  DeviceMemory fetches_;  // tables for the products
   Graphs graphs_;
 };
 

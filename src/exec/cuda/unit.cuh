@@ -191,7 +191,7 @@ struct Unit {
 // take the format rather than its CodeFormat, which nvcc cannot name where it launches them.)
 #pragma nv_exec_check_disable
 template <class Visitor>
-__host__ __device__ bool visit_codes(quant::Format format, Visitor&& visitor) {
+__host__ __device__ __forceinline__ bool visit_codes(quant::Format format, Visitor&& visitor) {
   using quant::Format;
   switch (format) {
     case Format::kQ4_0:
@@ -289,7 +289,7 @@ struct Vector {
 
 #pragma nv_exec_check_disable
 template <class Visitor>
-__host__ __device__ void visit_stored(quant::Format format, Visitor&& visitor) {
+__host__ __device__ __forceinline__ void visit_stored(quant::Format format, Visitor&& visitor) {
   if (format == quant::Format::kF32)
     visitor.template operator()<quant::BlockF32>();
   else if (format == quant::Format::kF16)
