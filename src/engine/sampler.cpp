@@ -70,8 +70,36 @@ Result<void> check(const Sampling& sampling) {
   return {};
 }
 
+namespace {
+
+template <class At>
+int64_t first_largest(int64_t count, At&& at) {
+  int64_t out = -1;
+  auto most = at(0);
+  for (int64_t i = 0; i < count; ++i)
+    if (const auto value = at(i); value > most || (out < 0 && !std::isnan(value))) {
+      out = i;
+      most = value;
+    }
+  return out;
+}
+
+}  // namespace
+
+Result<TokenId> largest(const exec::View& logits, int64_t row) {
+  const int64_t vocabulary = logits.shape.back();
+  const auto* floats = static_cast<const float*>(logits.data) + row * vocabulary;
+  const int64_t out =
+      logits.dtype == DType::kF32
+          ? first_largest(vocabulary, [&](int64_t i) { return floats[i]; })
+          : first_largest(vocabulary, [&](int64_t i) { return logits.at(row * vocabulary + i); });
+  if (out < 0) return error("all {} logits are NaN", vocabulary);
+  return static_cast<TokenId>(out);
+}
+
 Result<TokenId> Sampler::choose(const exec::View& logits, int64_t row,
                                 std::span<const TokenId> history) {
+  if (sampling_.greedy()) return largest(logits, row);
   const int64_t vocabulary = logits.shape.back();
   std::vector<double> values(static_cast<size_t>(vocabulary));
   for (int64_t i = 0; i < vocabulary; ++i)

@@ -22,10 +22,16 @@ struct Sampling {
   double repeat_penalty = 1;   // divides positive logits, multiplies negative ones
   int64_t repeat_window = 64;  // of tokens seen so far, prompt included
   uint64_t seed = 0;
+
+  bool greedy() const { return temperature == 0 && repeat_penalty == 1; }
 };
 
 // Names the field and the range where a value is outside.
 Result<void> check(const Sampling& sampling);
+
+// The token with the largest logit of a row, of equal ones the first. NaN is never chosen; where
+// there is nothing else, that is an error.
+Result<TokenId> largest(const exec::View& logits, int64_t row);
 
 class Sampler {
  public:

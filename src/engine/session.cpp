@@ -115,6 +115,7 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
   step.all_logits = request.all_logits;
   step.observer = request.observer;
   step.cancel = cancel;
+  step.greedy = request.sampling.greedy();
   auto start = std::chrono::steady_clock::now();
   Result<exec::View> logits = evaluate(*executor_, step);
   outcome.prompt_seconds = seconds_since(start);

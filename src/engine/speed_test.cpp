@@ -26,14 +26,21 @@ class Counter : public exec::Executor {
   struct Call {
     int64_t position;
     size_t tokens;
+    exec::TokenId first;
+    bool greedy;
   };
   std::vector<Call> calls;
   bool all_logits = false;
+  static size_t largest_after(exec::TokenId token) {
+    return static_cast<size_t>(5 * token + 3) % kVocabulary;
+  }
 
  protected:
   Result<exec::View> evaluate(const exec::Step& step) override {
-    calls.push_back({positions(), step.tokens.size()});
+    calls.push_back({positions(), step.tokens.size(), step.tokens[0], step.greedy});
     all_logits |= step.all_logits;
+    logits_.assign(kVocabulary, 0);
+    logits_[largest_after(step.tokens[0])] = 1;
     return exec::View{DType::kF64, logits_.data(), {1, kVocabulary}};
   }
 
@@ -94,7 +101,14 @@ TEST(Speed, GenerationTakesOneTokenAfterAnother) {
   ASSERT_EQ(executor.calls.size(), 16u + 3 * 40);
   for (size_t i = 0; i < executor.calls.size(); ++i) {
     EXPECT_EQ(executor.calls[i].tokens, 1u);
-    EXPECT_EQ(executor.calls[i].position, static_cast<int64_t>(i < 16 ? i : (i - 16) % 40));
+    const size_t position = i < 16 ? i : (i - 16) % 40, count = i < 16 ? 16 : 40;
+    EXPECT_EQ(executor.calls[i].position, static_cast<int64_t>(position));
+    // Each token is the largest logit of the one before, and the executor knows that it will be.
+    EXPECT_EQ(executor.calls[i].greedy, position + 1 < count);
+    if (position > 0) {
+      EXPECT_EQ(static_cast<size_t>(executor.calls[i].first),
+                Counter::largest_after(executor.calls[i - 1].first));
+    }
   }
 }
 

@@ -65,6 +65,9 @@ struct Step {
   bool all_logits = false;                    // a row for every token, not only for the last
   Observer* observer = nullptr;               // may be null
   const std::atomic<bool>* cancel = nullptr;  // may be null; looked at between ops
+  // The next step is likely to be the token with the largest of these logits, of equal ones the
+  // first: an executor may set out on it.
+  bool greedy = false;
 };
 
 class Executor {

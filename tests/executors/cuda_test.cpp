@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/temporary_folder.h"
+#include "engine/sampler.h"
 #include "engine/verify.h"
 #include "exec/cuda/executor.h"
 #include "executors/models.h"
@@ -140,6 +141,63 @@ TEST_F(Cuda, ForgedModels) {
                   exact ? kFloatModel : kQuantizedModel,
                   exact ? kFloatModelAndCache : kQuantizedModel);
     }
+}
+
+// A pass that was started on a guess is taken where the guess was right, and changes nothing where
+// it was wrong.
+TEST_F(Cuda, TokensAhead) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  for (const model::Architecture& arch : model::architectures()) {
+    const std::string name = fmt::format("{} a token ahead", arch.name);
+    const std::string path = (folder->path() / "model.gguf").string();
+    ASSERT_TRUE(forge::write_model(small_spec(arch.name, "q8_0", random_.next()), path,
+                                   forge::Existing::kReplace)
+                    .ok());
+    const auto model = model::Model::load(path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    constexpr int64_t kTokens = 40;
+    const auto program = model->program(kTokens);
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    auto executor = exec::find_device("cuda").value()->create(*program, {});
+    ASSERT_TRUE(executor.ok()) << executor.error().message;
+    std::vector<exec::TokenId> ids = random_tokens(random_, program->vocabulary, 1);
+    std::vector<double> logits;
+    while (true) {
+      const auto row = (*executor)->run({.tokens = {&ids.back(), 1}, .greedy = true});
+      ASSERT_TRUE(row.ok()) << row.error().message;
+      for (int64_t i = 0; i < row->size(); ++i) logits.push_back(row->at(i));
+      if (std::ssize(ids) == kTokens) break;
+      const auto next = engine::largest(*row, 0);
+      ASSERT_TRUE(next.ok()) << next.error().message;
+      ids.push_back(*next);
+    }
+    Way ones{.device = "cuda", .steps = std::vector<int64_t>(kTokens, 1)};
+    Way guesses = ones;
+    guesses.greedy = true;
+    const auto right = bits(run(*program, ids, ones).logits);
+    EXPECT_EQ(bits(logits), right) << name << ", seed " << seed_;
+    const auto others = random_tokens(random_, program->vocabulary, kTokens);
+    EXPECT_EQ(bits(run(*program, others, guesses).logits), bits(run(*program, others, ones).logits))
+        << name << ", seed " << seed_;
+    // Back to where a pass is under way, with other tokens before it.
+    const int64_t middle = 20;
+    (*executor)->rewind(middle);
+    ASSERT_TRUE((*executor)->run({.tokens = {&ids[middle], 1}, .greedy = true}).ok());
+    (*executor)->rewind(0);
+    std::vector<exec::TokenId> mixed(others.begin(), others.begin() + middle + 1);
+    mixed.push_back(ids[middle + 1]);
+    Way parts{.device = "cuda", .steps = {middle + 1, 1}};
+    parts.all_logits = false;
+    ASSERT_TRUE((*executor)->run({.tokens = std::span(mixed).first(middle + 1)}).ok());
+    const auto row = (*executor)->run({.tokens = std::span(mixed).last(1)});
+    ASSERT_TRUE(row.ok());
+    std::vector<double> last;
+    for (int64_t i = 0; i < row->size(); ++i) last.push_back(row->at(i));
+    const auto all = run(*program, mixed, parts).logits;
+    EXPECT_EQ(bits(last), bits({all.end() - row->size(), all.end()})) << name;
+    fmt::print("{} {}\n", HasFailure() ? "WRONG" : "ok   ", name);
+  }
 }
 
 TEST_F(Cuda, PromptLengths) {

@@ -39,6 +39,7 @@ struct Way {
   std::vector<int64_t> steps = {};  // tokens of each; empty: all at once
   bool watched = false;
   bool all_logits = true;
+  bool greedy = false;
 };
 
 struct Outcome {
@@ -63,8 +64,8 @@ inline Outcome run(const op::Program& program, std::span<const exec::TokenId> to
   for (const int64_t step : steps) {
     if (first == tokens.size()) break;
     const auto size = std::min(static_cast<size_t>(step), tokens.size() - first);
-    const auto logits = (*executor)->run(
-        {tokens.subspan(first, size), way.all_logits, way.watched ? &keeper : nullptr, nullptr});
+    const auto logits = (*executor)->run({tokens.subspan(first, size), way.all_logits,
+                                          way.watched ? &keeper : nullptr, nullptr, way.greedy});
     EXPECT_TRUE(logits.ok()) << logits.error().message;
     if (!logits.ok()) return out;
     for (int64_t i = 0; i < logits->size(); ++i) out.logits.push_back(logits->at(i));

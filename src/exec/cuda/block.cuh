@@ -1,6 +1,8 @@
 // Sums and maxima over the threads of a block or a warp, always in the same order.
 #pragma once
 
+#include <cstdint>
+
 namespace lockstep::exec::cuda {
 namespace {
 
@@ -16,6 +18,12 @@ __device__ inline float warp_max(float value) {
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2)
     value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}
+__device__ inline uint64_t warp_max(uint64_t value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = max(value, __shfl_xor_sync(~0u, value, step));
   return value;
 }
 

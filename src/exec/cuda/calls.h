@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <cuda_runtime_api.h>
+
 #include "quant/format.h"
 
 namespace lockstep::exec::cuda {
@@ -86,10 +88,22 @@ struct RowsCall {
   const StepState* state = nullptr;
 };
 
+// A logit and its token as one number: the larger the logit, the larger it is; of equal ones the
+// first token's. Zero: no logit at all, or NaN.
+struct BestLogit {
+  uint64_t key = 0;
+  __host__ __device__ int32_t token() const {
+    return key == 0 ? 0 : static_cast<int32_t>(~static_cast<uint32_t>(key));
+  }
+};
+
 // out[t] = table[token t], or table[position of t].
 struct EmbedCall {
   WeightView table;
   const int32_t* token_ids = nullptr;  // null: by position
+  // Where an id is negative: the token of the largest of these. [best_count]
+  const BestLogit* best = nullptr;
+  int best_count = 0;
   const StepState* state = nullptr;
   float* out = nullptr;
   int64_t tokens = 0, first_row = 0;

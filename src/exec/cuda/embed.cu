@@ -1,4 +1,5 @@
 // Rows of a weight as numbers.
+#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
 #include "exec/cuda/unit.cuh"
@@ -65,12 +66,25 @@ __device__ float number(const WeightView& table, int64_t row, int64_t column) {
   return 0;
 }
 
+// For all threads of the block.
+__device__ int64_t chosen_token(const EmbedCall& call) {
+  __shared__ uint64_t shared[kThreads / kWarp];
+  uint64_t key = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < call.best_count; i += kThreads)
+    key = max(key, call.best[i].key);
+  key = warp_max(key);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = key;
+  __syncthreads();
+  for (const uint64_t other : shared) key = max(key, other);
+  return BestLogit{key}.token();
+}
+
 __global__ void embed_kernel(const __grid_constant__ EmbedCall call) {
   let_next_start();
   wait_for_inputs();
   const int64_t t = call.first_row + blockIdx.x;
-  const int64_t row =
-      call.token_ids != nullptr ? call.token_ids[t] : call.state->first_position + t;
+  int64_t row = call.token_ids != nullptr ? call.token_ids[t] : call.state->first_position + t;
+  if (row < 0 && call.best != nullptr) row = chosen_token(call);
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < call.table.columns;
        i += int64_t{gridDim.y} * kThreads)
     call.out[t * call.table.columns + i] = number(call.table, row, i);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/many_rows.h"
@@ -76,10 +77,11 @@ class CudaExecutor : public Executor {
   Result<View> evaluate(const Step& step) override {
     step_ = &step;
     tokens_ = static_cast<int64_t>(step.tokens.size());
+    const std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
     if (cancelled()) return error("{}", kCancelledMessage);
-    for (RopeTable& table : parts_.ropes) table.fill(positions(), tokens_);
     // A token is over too soon to be cancelled midway.
-    if (tokens_ == 1 && token_pass_ != nullptr) return evaluate_token();
+    if (tokens_ == 1 && token_pass_ != nullptr) return evaluate_token(ahead);
+    for (RopeTable& table : parts_.ropes) table.fill(positions(), tokens_);
     const bool watched = step.observer != nullptr;
     first_row_ = first_rows(program(), step);
     lean_first_row_ = first_row_;
@@ -117,9 +119,28 @@ class CudaExecutor : public Executor {
     return out;
   }
 
-  // What is watched is still there when the token is done.
-  Result<View> evaluate_token() {
-    LS_TRY_VOID(token_pass_->run(step_->tokens[0], positions(), stream_));
+  // A pass that was started before it was asked for.
+  struct Ahead {
+    int pass;
+    int64_t position;
+    TokenId token;
+  };
+
+  // What is watched is still there when the token is done, so then nothing is started ahead.
+  Result<View> evaluate_token(const std::optional<Ahead>& ahead) {
+    int pass = 0;
+    if (ahead && ahead->position == positions() && ahead->token == step_->tokens[0]) {
+      pass = ahead->pass;
+    } else {
+      LS_TRY(pass, token_pass_->start(step_->tokens[0], positions(), stream_));
+    }
+    if (const int64_t next = positions() + 1; step_->greedy && step_->observer == nullptr &&
+                                              token_pass_->chooses() &&
+                                              next < program().context_length) {
+      LS_TRY(const int next_pass, token_pass_->start(TokenPass::kChosen, next, stream_));
+      LS_TRY_VOID(token_pass_->wait(pass));
+      ahead_ = Ahead{next_pass, next, token_pass_->chosen(pass)};
+    }
     if (step_->observer != nullptr) {
       LS_TRY_VOID(find_watched());
       for (size_t index = 0; index < program().ops.size(); ++index) {
@@ -134,9 +155,10 @@ class CudaExecutor : public Executor {
         LS_TRY_VOID(copy_watched(index, token_pass_->buffers()));
       }
     }
-    LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running a token"));
-    const View logits{DType::kF32, token_pass_->logits(), {1, program().vocabulary}};
+    LS_TRY_VOID(token_pass_->wait(pass));
+    const View logits{DType::kF32, token_pass_->logits(pass), {1, program().vocabulary}};
     if (step_->observer != nullptr) {
+      LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "copying what is watched"));
       show_copied();
       if (wants(program().logits())) step_->observer->see(program().logits(), logits);
     }
@@ -501,6 +523,7 @@ class CudaExecutor : public Executor {
   Plan plan_;
   Parts parts_;
   std::unique_ptr<TokenPass> token_pass_;  // null: generation takes the way of prompts
+  std::optional<Ahead> ahead_;
   bool takes_codes_ = false, takes_floats_ = false;
   int64_t longest_row_ = 0;
 

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "exec/cuda/token_calls.h"
-
 namespace lockstep::exec::cuda {
 namespace {
 
@@ -13,14 +11,15 @@ __device__ inline uint32_t shared_address(const void* place) {
 }
 
 // Brings bytes of the device's memory to the cache that all multiprocessors share (from 9.0 on).
-__device__ inline void fetch_to_cache(const Fetch& fetch) {
-#if __CUDA_ARCH__ >= 900
-  if (fetch.bytes > 0)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(fetch.from), "r"(fetch.bytes));
-#endif
-}
 __device__ inline void fetch_to_cache(const void* from, int64_t bytes) {
-  if (bytes > 0) fetch_to_cache(whole_vectors(from, bytes));
+#if __CUDA_ARCH__ >= 900
+  const auto place = static_cast<uint64_t>(__cvta_generic_to_global(from));
+  const uint64_t begin = place & ~uint64_t{15};
+  const auto size =
+      static_cast<uint32_t>((place + static_cast<uint64_t>(bytes) - begin) & ~uint64_t{15});
+  if (bytes > 0 && size > 0)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin), "r"(size));
+#endif
 }
 
 // 16 bytes (from 8.0 on). wait_for_copies() waits for all that this thread has asked for,

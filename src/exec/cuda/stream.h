@@ -30,30 +30,47 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// A place in a queue that can be waited for, owned.
+class Event {
+ public:
+  static Result<Event> create() {
+    Event out;
+    LS_TRY_VOID(
+        check(cudaEventCreateWithFlags(&out.event_, cudaEventDisableTiming), "cudaEventCreate"));
+    return out;
+  }
+  Event() = default;
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  operator cudaEvent_t() const { return event_; }  // NOLINT: that is what it is
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // Keeps the host from running far ahead of the device, so that what it has enqueued can be
 // abandoned soon.
 class Pace {
  public:
-  Pace() = default;
-  Pace(const Pace&) = delete;
-  Pace& operator=(const Pace&) = delete;
-  ~Pace() {
-    for (cudaEvent_t event : events_)
-      if (event != nullptr) cudaEventDestroy(event);
-  }
   // Waits until the device has come to where this was called the time before.
   Result<void> keep_close(cudaStream_t stream) {
-    for (cudaEvent_t& event : events_)
-      if (event == nullptr)
-        LS_TRY_VOID(
-            check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
+    for (Event& event : events_)
+      if (event == nullptr) {
+        LS_TRY(event, Event::create());
+      }
     LS_TRY_VOID(check(cudaEventRecord(events_[next_], stream), "cudaEventRecord"));
     next_ = 1 - next_;
     return check(cudaEventSynchronize(events_[next_]), "cudaEventSynchronize");
   }
 
  private:
-  cudaEvent_t events_[2] = {};
+  Event events_[2];
   int next_ = 0;
 };
 

@@ -2,29 +2,14 @@
 // the device's, or of pinned memory that the device writes to.
 #pragma once
 
-#include <vector>
-
 #include <cuda_runtime_api.h>
 
 #include "exec/cuda/calls.h"
 
 namespace lockstep::exec::cuda {
 
-// Bytes that are to be fetched to the cache: whole vectors of 16.
-struct Fetch {
-  uint64_t from = 0;
-  uint32_t bytes = 0;
-  uint32_t unused = 0;
-};
-__host__ __device__ inline Fetch whole_vectors(const void* from, int64_t bytes) {
-  const auto place = reinterpret_cast<uint64_t>(from);
-  const uint64_t begin = place & ~uint64_t{15};
-  return {begin, static_cast<uint32_t>((place + static_cast<uint64_t>(bytes) - begin) & ~15ull), 0};
-}
-
 inline constexpr int kProductWarps = 24;  // of a block
 inline constexpr int kPlanes = 4;         // of a weight
-inline constexpr int kMostFetches = 2 * kPlanes;  // of a pair
 inline constexpr int kMostProductsShared = 216 * 1024;
 
 // A row, normalized or as it is, times the rows of up to kMostProducts weights; then what follows
@@ -40,17 +25,18 @@ struct TokenProducts {
     // warp takes so many; a row then has at most so many parts to be added up.
     int rows_log = 0, steps = 0, warp_steps = 0, most_parts = 0;
     int first_sum = 0, first_count = 0;  // where a block's sums, and counts of them, start
-    int ahead_rows = 0;                  // of a block, fetched by the launch before
-    int early_rows = 0;                  // of a block, fetched at once: those after them
+    int early_rows = 0;                  // of a block, fetched at once
   };
 
   const float* x = nullptr;
   int64_t columns = 0;
+  bool wide = false;  // whether the model's rows are: all launches of a pass take one kernel
   // The norm: null where x is taken as it is.
   const float* norm_weight = nullptr;
   const float* norm_bias = nullptr;
   float* normed = nullptr;
   float epsilon = 0;
+  float inverse_count = 0;  // 1 / columns
   bool layer_norm = false;
 
   Product products[kMostProducts];
@@ -65,22 +51,23 @@ struct TokenProducts {
   float* scaled = nullptr;
   const float* addend = nullptr;
   float* sum = nullptr;
+  // Each block's largest result of all that, for the device and for the host; may be null.
+  BestLogit* best = nullptr;
+  BestLogit* host_best = nullptr;
 
   // By plan_products(): what a block holds in shared memory.
   int blocks = 0;
   bool takes_codes = false, takes_floats = false;
   int floats_at = 0, sums_at = 0, counts_at = 0, shared_bytes = 0;
-
-  // What each block fetches for the next products; may be null. [blocks][kMostFetches]
-  const Fetch* ahead = nullptr;
 };
 
 // Fills in how the work is shared on a GPU of that many multiprocessors; false where rows are too
 // long for this kernel.
 bool plan_products(TokenProducts& call, int multiprocessors);
-// What the blocks of a call should fetch for the next products, whose `ahead_rows` are filled in:
-// nothing where the memory has enough to do.
-std::vector<Fetch> plan_ahead(const TokenProducts& call, TokenProducts& next);
+// Whether the threads of a block cannot take so many numbers at once, four each.
+inline bool is_wide(int64_t columns) {
+  return columns > 4 * 32 * kProductWarps;
+}
 void run_token_products(const TokenProducts& call, cudaStream_t stream);
 
 // Everything between the projections of a token and its mixed values: norms of heads, rotation, the
@@ -107,8 +94,8 @@ struct TokenAttention {
 
 // Whether heads of this size fit the kernel.
 bool fits_token_attention(const AttentionCall& call);
-// How many multiprocessors its blocks fill. Where the launch before leaves them free, they are there
-// and ready when it ends.
+// How many multiprocessors its blocks fill. Where the launch before leaves them free, they are
+// there and ready when it ends.
 int multiprocessors_for(const AttentionCall& call);
 void run_token_attention(const TokenAttention& call, cudaStream_t stream);
 

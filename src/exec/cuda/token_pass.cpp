@@ -29,7 +29,14 @@ class TokenPass::Builder {
                                                                : add_attention(stage.ops[0]);
       if (!done) return false;
     }
-    return finish_products() && launch_rows(rows_.size());
+    if (!finish_products() || !launch_rows(rows_.size())) return false;
+    int64_t width = 0;  // of the model
+    for (const Launch& launch : pass_.launches_)
+      if (const auto* call = std::get_if<TokenProducts>(&launch); call && call->norm_weight)
+        width = std::max(width, call->columns);
+    for (Launch& launch : pass_.launches_)
+      if (auto* call = std::get_if<TokenProducts>(&launch)) call->wide = is_wide(width);
+    return true;
   }
 
  private:
@@ -140,6 +147,7 @@ class TokenPass::Builder {
         call.norm_bias = task.bias;
         call.normed = task.out;
         call.epsilon = task.factor;
+        call.inverse_count = 1.0f / static_cast<float>(call.columns);
         call.layer_norm = norm->kind == op::Norm::Kind::kLayer;
         rows_.pop_back();
       }
@@ -254,7 +262,7 @@ class TokenPass::Builder {
   int64_t sliced_ = 0;
 };
 
-Result<std::unique_ptr<TokenPass>> TokenPass::create(const Parts& parts, const Plan& plan) {
+Result<std::unique_ptr<TokenPass>> TokenPass::create(Parts& parts, const Plan& plan) {
   int device = 0, major = 0, multiprocessors = 0;
   LS_TRY_VOID(check(cudaGetDevice(&device), "cudaGetDevice"));
   LS_TRY_VOID(check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
@@ -266,33 +274,8 @@ Result<std::unique_ptr<TokenPass>> TokenPass::create(const Parts& parts, const P
   std::unique_ptr<TokenPass> out(new TokenPass(parts));
   LS_TRY_VOID(out->allocate());
   if (!Builder(*out, multiprocessors).build(plan)) return std::unique_ptr<TokenPass>();
-  LS_TRY_VOID(out->plan_fetches());
+  LS_TRY_VOID(out->choose_tokens());
   return out;
-}
-
-// Launches of products fetch for the next one, the last for the next token's first.
-Result<void> TokenPass::plan_fetches() {
-  std::vector<TokenProducts*> products;
-  for (Launch& launch : launches_)
-    if (auto* call = std::get_if<TokenProducts>(&launch)) products.push_back(call);
-  Layout layout;
-  std::vector<std::pair<int64_t, std::vector<Fetch>>> tables;
-  for (size_t i = 0; i < products.size(); ++i) {
-    std::vector<Fetch> table = plan_ahead(*products[i], *products[(i + 1) % products.size()]);
-    const int64_t place = layout.place(std::ssize(table) * static_cast<int64_t>(sizeof(Fetch)));
-    tables.emplace_back(place, std::move(table));
-  }
-  if (layout.bytes() == 0) return {};
-  LS_TRY(fetches_, DeviceMemory::allocate(layout.bytes()));
-  for (size_t i = 0; i < products.size(); ++i) {
-    const auto& [place, table] = tables[i];
-    if (table.empty()) continue;
-    LS_TRY_VOID(check(cudaMemcpy(fetches_.data() + place, table.data(),
-                                 table.size() * sizeof(Fetch), cudaMemcpyHostToDevice),
-                      "cudaMemcpy of what to fetch ahead"));
-    products[i]->ahead = fetches_.as<Fetch>(place);
-  }
-  return check(cudaStreamSynchronize(nullptr), "cudaMemcpy of what to fetch ahead");
 }
 
 Result<void> TokenPass::allocate() {
@@ -316,15 +299,18 @@ Result<void> TokenPass::allocate() {
     rope_places_.push_back(inputs.place(static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
   const int64_t device_inputs = layout.place(inputs.bytes());
   LS_TRY(memory_, DeviceMemory::allocate(layout.bytes()));
-  LS_TRY(inputs_, PinnedMemory::allocate(inputs.bytes()));
-  LS_TRY(logits_, PinnedMemory::allocate(program.vocabulary * 4));
+  for (Side& side : sides_) {
+    LS_TRY(side.inputs, PinnedMemory::allocate(inputs.bytes()));
+    LS_TRY(side.logits, PinnedMemory::allocate(program.vocabulary * 4));
+    LS_TRY(side.done, Event::create());
+  }
   LS_TRY_VOID(check(cudaMemset(memory_.data(), 0, static_cast<size_t>(layout.bytes())),
                     "cudaMemset of the token's memory"));
   // It is not over when it returns, and our streams do not wait for it.
   LS_TRY_VOID(check(cudaStreamSynchronize(nullptr), "cudaMemset of the token's memory"));
   for (const int64_t place : values)
     buffers_.values.push_back(place < 0 ? nullptr : memory_.as<float>(place));
-  buffers_.values[static_cast<size_t>(program.logits())] = logits_.as<float>();
+  buffers_.values[static_cast<size_t>(program.logits())] = sides_[0].logits.as<float>();
   attention_parts_ = memory_.as<float>(attention_parts);
   arrived_ = memory_.as<uint32_t>(arrived);
   device_inputs_ = memory_.data() + device_inputs;
@@ -335,36 +321,99 @@ Result<void> TokenPass::allocate() {
   return {};
 }
 
-Result<void> TokenPass::run(TokenId token, int64_t position, cudaStream_t stream) {
-  inputs_.as<StepState>()->first_position = position;
-  *inputs_.as<TokenId>(token_place_) = token;
+namespace {
+
+// Where the last results of products go.
+float*& last_of(TokenProducts& call) {
+  return call.sum != nullptr         ? call.sum
+         : call.scaled != nullptr    ? call.scaled
+         : call.activated != nullptr ? call.activated
+                                     : call.products[call.count - 1].out;
+}
+
+}  // namespace
+
+// Where the logits come from one launch of products, it looks for the largest, and the embedding of
+// the next token can start from there.
+Result<void> TokenPass::choose_tokens() {
+  TokenProducts* head = nullptr;
+  for (Launch& launch : launches_)
+    if (auto* call = std::get_if<TokenProducts>(&launch); call != nullptr && call->count == 1)
+      if (last_of(*call) == logits(0)) head = call;
+  if (head == nullptr) return {};
+  best_count_ = head->blocks;
+  const auto bytes = best_count_ * static_cast<int64_t>(sizeof(BestLogit));
+  LS_TRY(best_, DeviceMemory::allocate(bytes));
+  for (Side& side : sides_) {
+    LS_TRY(side.best, PinnedMemory::allocate(bytes));
+  }
+  head->best = best_.as<BestLogit>();
+  for (Launch& launch : launches_)
+    if (auto* call = std::get_if<EmbedCall>(&launch);
+        call != nullptr && call->token_ids != nullptr) {
+      call->best = head->best;
+      call->best_count = best_count_;
+    }
+  return {};
+}
+
+Result<int> TokenPass::start(TokenId token, int64_t position, cudaStream_t stream) {
+  const int pass = chooses() ? std::exchange(next_, 1 - next_) : 0;
+  LS_TRY_VOID(wait(pass));  // for what it was used for before
+  const Side& side = sides_[pass];
+  side.inputs.as<StepState>()->first_position = position;
+  *side.inputs.as<TokenId>(token_place_) = token;
   for (size_t i = 0; i < parts_.ropes.size(); ++i) {
-    const RopeTable& table = parts_.ropes[i];
-    auto* out = inputs_.as<float>(rope_places_[i]);
+    RopeTable& table = parts_.ropes[i];
+    table.fill(position, 1);
+    auto* out = side.inputs.as<float>(rope_places_[i]);
     std::ranges::copy(table.sines, std::ranges::copy(table.cosines, out).out);
   }
   const int64_t splits = splits_for(position + 1);
-  return graphs_.launch(splits, stream, [&] { return enqueue(splits, stream); });
+  LS_TRY_VOID(
+      graphs_.launch(2 * splits + pass, stream, [&] { return enqueue(pass, splits, stream); }));
+  LS_TRY_VOID(check(cudaEventRecord(side.done, stream), "cudaEventRecord"));
+  return pass;
 }
 
-Result<void> TokenPass::enqueue(int64_t splits, cudaStream_t stream) {
-  LS_TRY_VOID(check(
-      cudaMemcpyAsync(device_inputs_, inputs_.data(), static_cast<size_t>(inputs_.size_bytes()),
-                      cudaMemcpyHostToDevice, stream),
-      "cudaMemcpyAsync of a token's inputs"));
+Result<void> TokenPass::wait(int pass) const {
+  return check(cudaEventSynchronize(sides_[pass].done), "running a token");
+}
+
+TokenId TokenPass::chosen(int pass) const {
+  BestLogit out;
+  for (int i = 0; i < best_count_; ++i)
+    out.key = std::max(out.key, sides_[pass].best.as<BestLogit>()[i].key);
+  return out.token();
+}
+
+Result<void> TokenPass::enqueue(int pass, int64_t splits, cudaStream_t stream) {
+  const Side& side = sides_[pass];
+  LS_TRY_VOID(check(cudaMemcpyAsync(device_inputs_, side.inputs.data(),
+                                    static_cast<size_t>(side.inputs.size_bytes()),
+                                    cudaMemcpyHostToDevice, stream),
+                    "cudaMemcpyAsync of a token's inputs"));
   struct Run {
+    const Side& side;
     int64_t splits;
     cudaStream_t stream;
     void operator()(const EmbedCall& call) const { run_embed(call, stream); }
     void operator()(const RowsCall& call) const { run_rows(call, stream); }
-    void operator()(const TokenProducts& call) const { run_token_products(call, stream); }
+    void operator()(const TokenProducts& call) const {
+      TokenProducts now = call;
+      if (now.best != nullptr) {
+        now.host_best = side.best.as<BestLogit>();
+        last_of(now) = side.logits.as<float>();
+      }
+      run_token_products(now, stream);
+    }
     void operator()(const TokenAttention& call) const {
       TokenAttention now = call;
       now.attention.splits = splits;
       run_token_attention(now, stream);
     }
   };
-  for (const Launch& launch : launches_) std::visit(Run{splits, stream}, launch);
+  for (const Launch& launch : launches_) std::visit(Run{side, splits, stream}, launch);
   return check(cudaPeekAtLastError(), "the kernels of a token");
 }
 

@@ -7,6 +7,7 @@
 
 #include "exec/cuda/graphs.h"
 #include "exec/cuda/row_tasks.h"
+#include "exec/cuda/stream.h"
 #include "exec/cuda/token_calls.h"
 
 namespace lockstep::exec::cuda {
@@ -15,27 +16,45 @@ class TokenPass {
  public:
   // Null where this GPU lacks what the kernels need, or the program has a shape that they do not
   // take. `parts` must outlive it.
-  static Result<std::unique_ptr<TokenPass>> create(const Parts& parts, const Plan& plan);
+  static Result<std::unique_ptr<TokenPass>> create(Parts& parts, const Plan& plan);
 
-  // Enqueues the pass; the rope tables are filled for the position.
-  Result<void> run(TokenId token, int64_t position, cudaStream_t stream);
+  // A token that the pass enqueued before has yet to choose: that of its largest logit. Not where
+  // `chooses` is false.
+  static constexpr TokenId kChosen = -1;
+  bool chooses() const { return best_count_ > 0; }
 
-  const float* logits() const { return logits_.as<float>(); }  // on the host, after the stream
+  // Enqueues a pass, and fills the rope tables for its position. Its number is good until the pass
+  // after the next is started.
+  Result<int> start(TokenId token, int64_t position, cudaStream_t stream);
+  Result<void> wait(int pass) const;
+  // On the host, once the pass is over.
+  const float* logits(int pass) const { return sides_[pass].logits.as<float>(); }
+  TokenId chosen(int pass) const;
+  // The same for all passes.
   const Buffers& buffers() const { return buffers_; }
 
  private:
   using Launch = std::variant<EmbedCall, RowsCall, TokenProducts, TokenAttention>;
   class Builder;
 
-  explicit TokenPass(const Parts& parts) : parts_(parts) {}
-  Result<void> allocate();
-  Result<void> plan_fetches();
-  Result<void> enqueue(int64_t splits, cudaStream_t stream);
+  // What the host and a pass hand each other, so that one pass can be on its way while the results
+  // of the one before are in use.
+  struct Side {
+    PinnedMemory inputs;  // of a token, as they will lie on the device
+    PinnedMemory logits;  // [vocabulary], written by the device
+    PinnedMemory best;    // [best_count_] of the logits
+    Event done;
+  };
 
-  const Parts& parts_;
+  explicit TokenPass(Parts& parts) : parts_(parts) {}
+  Result<void> allocate();
+  Result<void> choose_tokens();
+  Result<void> enqueue(int pass, int64_t splits, cudaStream_t stream);
+
+  Parts& parts_;
   DeviceMemory memory_;
-  PinnedMemory inputs_;  // of a token, as they will lie on the device
-  PinnedMemory logits_;  // [vocabulary], written by the device
+  Side sides_[2];
+  int next_ = 0;
   Buffers buffers_;
   int64_t token_place_ = 0;  // within the inputs
   std::vector<int64_t> rope_places_;
@@ -43,7 +62,8 @@ class TokenPass {
   float* attention_parts_ = nullptr;
   uint32_t* arrived_ = nullptr;
   std::vector<Launch> launches_;
-  DeviceMemory fetches_;  // tables for the products
+  DeviceMemory best_;
+  int best_count_ = 0;
   Graphs graphs_;
 };
 

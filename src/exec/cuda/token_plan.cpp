@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "exec/cuda/planes.h"
 #include "exec/cuda/token_calls.h"
@@ -12,8 +13,7 @@ namespace {
 using Product = TokenProducts::Product;
 
 constexpr int kWarp = 32;
-// Bytes of a block's rows that are fetched at its start, and of those that have a whole launch to
-// come: what is fetched for all blocks stays in the cache together.
+// Bytes of a block's rows that are fetched at its start.
 constexpr int64_t kEarlyBytes = 64 * 1024;
 
 int64_t up(int64_t count, int64_t to) {
@@ -107,9 +107,8 @@ bool plan_products(TokenProducts& call, int multiprocessors) {
       share_rows(products.subspan(i, alike ? 2 : 1),
                  p.weight.scales != nullptr ? call.columns / kUnit : p.weight.row_bytes[0] / 16);
     const int64_t rows = rows_of_block(p);
-    p.early_rows = static_cast<int>(
-        std::min(rows, kEarlyBytes / (call.paired ? 2 : 1) / bytes_of_row(p)));
-    p.ahead_rows = 0;
+    p.early_rows =
+        static_cast<int>(std::min(rows, kEarlyBytes / (call.paired ? 2 : 1) / bytes_of_row(p)));
     p.first_sum = static_cast<int>(first_sum);
     p.first_count = static_cast<int>(first_count);
     sums = std::max(sums, first_sum + rows * p.most_parts);
@@ -124,37 +123,6 @@ bool plan_products(TokenProducts& call, int multiprocessors) {
   bytes += tiles * 4;
   call.shared_bytes = static_cast<int>(bytes);
   return bytes <= kMostProductsShared;
-}
-
-std::vector<Fetch> plan_ahead(const TokenProducts& call, TokenProducts& next) {
-  const auto fits = [](const TokenProducts& products) {
-    int64_t most = 0;
-    for (int i = 0; i < products.count; ++i) {
-      const int64_t bytes = bytes_of_row(products.products[i]) * rows_of_block(products.products[i]);
-      most = products.paired ? most + bytes : std::max(most, bytes);
-    }
-    return most <= kEarlyBytes;
-  };
-  if (call.blocks < next.blocks || !fits(call) || !fits(next)) return {};
-  std::vector<Fetch> out(static_cast<size_t>(call.blocks) * kMostFetches);
-  for (int i = 0; i < next.count; ++i) {
-    Product& p = next.products[i];
-    const WeightView& weight = p.weight;
-    p.ahead_rows = static_cast<int>(rows_of_block(p));
-    const int end = next.paired || i + 1 == next.count ? next.blocks
-                                                       : next.products[i + 1].first_block;
-    for (int block = p.first_block; block < end; ++block) {
-      const int index = block - p.first_block;
-      const int64_t first = int64_t{index} * p.block_rows + std::min(index, p.longer_blocks);
-      const int64_t rows = p.block_rows + (index < p.longer_blocks ? 1 : 0);
-      const uint8_t* planes[kPlanes] = {weight.codes, weight.extra, weight.scales, weight.blocks};
-      for (int plane = 0; plane < kPlanes; ++plane)
-        if (const int64_t bytes = weight.row_bytes[plane]; rows * bytes > 0)
-          out[static_cast<size_t>(block * kMostFetches + (next.paired ? i : 0) * kPlanes + plane)] =
-              whole_vectors(planes[plane] + first * bytes, rows * bytes);
-    }
-  }
-  return out;
 }
 
 }  // namespace lockstep::exec::cuda

@@ -36,28 +36,21 @@ __device__ Share find_share(const TokenProducts& call) {
   return out;
 }
 
-// By one thread of a warp for each plane: has the first of the block's rows fetched, and those that
-// the next launch will need first.
+// By one thread of a warp for each plane: has the first of the block's rows fetched.
 __device__ void fetch_rows(const TokenProducts& call, const Share& share) {
-  static_assert(kMostFetches <= kWarps);
+  static_assert(2 * kPlanes <= kWarps);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (threadIdx.x % kWarp != 0 || warp >= share.count * kPlanes) return;
   const Product& product = call.products[share.product + warp / kPlanes];
   const WeightView& weight = product.weight;
-  const int plane = warp % kPlanes, ahead = product.ahead_rows;
+  const int plane = warp % kPlanes;
   fetch_to_cache((plane == 0   ? weight.codes
                   : plane == 1 ? weight.extra
                   : plane == 2 ? weight.scales
                                : weight.blocks) +
-                     (share.first + ahead) * weight.row_bytes[plane],
-                 min(share.rows - ahead, product.early_rows) * weight.row_bytes[plane]);
+                     share.first * weight.row_bytes[plane],
+                 min(share.rows, product.early_rows) * weight.row_bytes[plane]);
 }
-__device__ void fetch_ahead(const TokenProducts& call) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  if (call.ahead != nullptr && threadIdx.x % kWarp == 0 && warp < kMostFetches)
-    fetch_to_cache(call.ahead[blockIdx.x * kMostFetches + warp]);
-}
-
 // What the warps have come to.
 struct Sums {
   float* parts;  // of rows
@@ -125,7 +118,9 @@ struct FloatPiece {
     }
     return out;
   }
-  __device__ float dot(const X& x, float sum) const { return vector.dot(x.numbers, sum); }
+  __device__ float dot(const X& x, float sum) const {
+    return vector.dot(x.numbers, sum);
+  }
 };
 
 // R sums over a warp: lane r * (32 / R) gets that of row r.
@@ -152,9 +147,9 @@ __device__ float sum_rows(const float (&sums)[R], int lane) {
   return sum;
 }
 
-// A warp's part of the share's products from `first` on, `count` of them with weights of one format.
-// Their rows are cut into tiles of R rows, a tile into steps of a piece for each lane, and every
-// warp takes as many consecutive steps as the others.
+// A warp's part of the share's products from `first` on, `count` of them with weights of one
+// format. Their rows are cut into tiles of R rows, a tile into steps of a piece for each lane, and
+// every warp takes as many consecutive steps as the others.
 template <class Piece, int R>
 __device__ __forceinline__ void multiply(const TokenProducts& call, const Share& share, int first,
                                          int count, const Input& input, const Sums& sums) {
@@ -241,7 +236,9 @@ struct Extras {
   float bias, second_bias, addend;
   __device__ void load(const TokenProducts& call, const Share& share, int index) {
     const int row = share.first + index;
-    const auto bias_of = [&](const float* biases) { return biases != nullptr ? biases[row] : -0.0f; };
+    const auto bias_of = [&](const float* biases) {
+      return biases != nullptr ? biases[row] : -0.0f;
+    };
     bias = bias_of(call.products[share.product].bias);
     if (call.paired) second_bias = bias_of(call.products[1].bias);
     if (call.sum != nullptr) addend = call.addend[row];
@@ -252,8 +249,9 @@ __device__ __noinline__ float activate_apart(RowTask::Kind kind, float x) {
   return activate(kind, x);
 }
 
-__device__ void finish(const TokenProducts& call, const Share& share, int index,
-                       const Extras& extras, const Sums& sums) {
+// Gives what the row has come to.
+__device__ float finish(const TokenProducts& call, const Share& share, int index,
+                        const Extras& extras, const Sums& sums) {
   float value = finish_row(call.products[share.product], share, index, extras.bias, sums);
   const int row = share.first + index;
   if (call.activated != nullptr) {
@@ -267,9 +265,36 @@ __device__ void finish(const TokenProducts& call, const Share& share, int index,
     value *= call.factor;
     call.scaled[row] = value;
   }
-  if (call.sum != nullptr) call.sum[row] = extras.addend + value;
+  if (call.sum != nullptr) {
+    value += extras.addend;
+    call.sum[row] = value;
+  }
+  return value;
 }
 
+__device__ uint64_t key_of(float logit, int token) {
+  if (isnan(logit)) return 0;
+  const uint32_t bits = __float_as_uint(logit + 0.0f);  // no -0.0
+  const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(token);
+}
+
+// By all threads, with what each has found.
+__device__ void keep_best(const TokenProducts& call, uint64_t key) {
+  __shared__ uint64_t shared[kWarps];
+  key = warp_max(key);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = key;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return;
+  key = warp_max(threadIdx.x < kWarps ? shared[threadIdx.x] : uint64_t{0});
+  if (threadIdx.x != 0) return;
+  call.best[blockIdx.x].key = key;
+  call.host_best[blockIdx.x].key = key;
+}
+
+// N: numbers of the input that a thread takes at once. (Both in one kernel would leave the compiler
+// too few registers to ask for all of a step's rows before it multiplies.)
+template <int N>
 __global__ void __launch_bounds__(kThreads, 1)
     token_products_kernel(const __grid_constant__ TokenProducts call) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -278,10 +303,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x);
   const Share share = find_share(call);
   const Input input = input_of(call, memory);
-  take_input(call, input, shared, [&] {
-    fetch_rows(call, share);
-    fetch_ahead(call);
-  });
+  take_input<N>(call, input, shared, [&] { fetch_rows(call, share); });
   __syncthreads();
   Extras extras;
   if (thread < share.rows) extras.load(call, share, thread);
@@ -289,26 +311,37 @@ __global__ void __launch_bounds__(kThreads, 1)
                   reinterpret_cast<int*>(memory + call.counts_at)};
   multiply(call, share, input, sums);
   __syncthreads();
+  uint64_t best = 0;
 #pragma unroll 1
   for (int i = thread; i < share.rows; i += kThreads) {
     if (i >= kThreads) extras.load(call, share, i);
-    finish(call, share, i, extras, sums);
+    const float value = finish(call, share, i, extras, sums);
+    if (call.best != nullptr) best = max(best, key_of(value, share.first + i));
   }
+  if (call.best != nullptr) keep_best(call, best);
+}
+
+template <int N>
+void run(const TokenProducts& call, cudaStream_t stream) {
+  static const bool ready = [] {
+    const auto kernel = token_products_kernel<N>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostProductsShared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    return true;
+  }();
+  static_cast<void>(ready);
+  launch(token_products_kernel<N>, dim3(static_cast<unsigned>(call.blocks)), kThreads,
+         static_cast<size_t>(call.shared_bytes), stream, call);
 }
 
 }  // namespace
 
 void run_token_products(const TokenProducts& call, cudaStream_t stream) {
-  static const bool ready = [] {
-    cudaFuncSetAttribute(token_products_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         kMostProductsShared);
-    cudaFuncSetAttribute(token_products_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    return true;
-  }();
-  static_cast<void>(ready);
-  launch(token_products_kernel, dim3(static_cast<unsigned>(call.blocks)), kThreads,
-         static_cast<size_t>(call.shared_bytes), stream, call);
+  if (call.wide)
+    run<8>(call, stream);
+  else
+    run<4>(call, stream);
 }
 
 }  // namespace lockstep::exec::cuda

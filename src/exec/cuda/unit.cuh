@@ -32,6 +32,21 @@ __device__ inline uint32_t look_up(uint32_t indices) {
   return __byte_perm(low, high, 0x3210u | ((indices >> 1) & 0x4444u));
 }
 
+// Numbers of which the next ones will be needed soon: the cache fetches all 256 bytes at once.
+__device__ inline uint32_t read_with_neighbours(const uint32_t* from) {
+  uint32_t out;
+  asm("ld.global.nc.L2::256B.u32 %0, [%1];" : "=r"(out) : "l"(from));
+  return out;
+}
+__device__ inline uint16_t read_with_neighbours(const uint16_t* from) {
+  uint16_t out;
+  asm("ld.global.nc.L2::256B.u16 %0, [%1];" : "=h"(out) : "l"(from));
+  return out;
+}
+__device__ inline uint8_t read_with_neighbours(const uint8_t* from) {
+  return __ldg(from);
+}
+
 template <CodeFormat F>
 struct Unit {
   static constexpr UnitBytes kBytes = unit_bytes(F);
@@ -56,7 +71,7 @@ struct Unit {
       if constexpr (kShared)
         return *from;
       else
-        return __ldg(from);
+        return read_with_neighbours(from);
     };
     if constexpr (kBytes.codes >= 16) {
 #pragma unroll
