@@ -263,14 +263,20 @@ class TokenPass::Builder {
 };
 
 Result<std::unique_ptr<TokenPass>> TokenPass::create(Parts& parts, const Plan& plan) {
-  int device = 0, major = 0, multiprocessors = 0;
+  int device = 0, major = 0, multiprocessors = 0, shared_bytes = 0;
   LS_TRY_VOID(check(cudaGetDevice(&device), "cudaGetDevice"));
   LS_TRY_VOID(check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                     "cudaDeviceGetAttribute"));
   LS_TRY_VOID(
       check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
             "cudaDeviceGetAttribute"));
-  if (major < 9) return std::unique_ptr<TokenPass>();
+  LS_TRY_VOID(
+      check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+            "cudaDeviceGetAttribute"));
+  // Later GPUs are not all larger: those for desktops have less memory in a multiprocessor.
+  constexpr int kStaticShared = 1024;
+  if (major < 9 || shared_bytes < kMostProductsShared + kStaticShared)
+    return std::unique_ptr<TokenPass>();
   std::unique_ptr<TokenPass> out(new TokenPass(parts));
   LS_TRY_VOID(out->allocate());
   if (!Builder(*out, multiprocessors).build(plan)) return std::unique_ptr<TokenPass>();
