@@ -62,6 +62,14 @@ Result<void> JsonReader::object() const {
   return {};
 }
 
+Result<void> JsonReader::document(std::string_view format, int64_t version) const {
+  LS_TRY_VOID(object());
+  LS_TRY(const std::string found, (*this)["format"].text());
+  if (found != format) return (*this)["format"].wrong(fmt::format("'{}'", format));
+  LS_TRY_VOID((*this)["version"].integer(version, version));
+  return {};
+}
+
 Result<std::vector<JsonReader>> JsonReader::items() const {
   if (!present() || !value_->is_array()) return wrong("an array");
   std::vector<JsonReader> readers;

@@ -27,6 +27,8 @@ class JsonReader {
   const nlohmann::json& value() const { return *value_; }
 
   Result<void> object() const;
+  // A document that says what it is, in its fields "format" and "version".
+  Result<void> document(std::string_view format, int64_t version) const;
   Result<std::vector<JsonReader>> items() const;  // of an array
   Result<std::string> text() const;
   Result<bool> boolean() const;

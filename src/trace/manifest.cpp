@@ -139,11 +139,7 @@ std::string to_json(const Manifest& manifest) {
 Result<Manifest> parse_manifest(std::string_view text, const std::string& path) {
   LS_TRY(const nlohmann::json document, parse_json(text, path));
   const JsonReader in(document, path);
-  LS_TRY_VOID(in.object());
-  LS_TRY(const std::string format, in["format"].text());
-  if (format != kFormat) return in["format"].wrong(fmt::format("'{}'", kFormat));
-  LS_TRY_VOID(in["version"].integer(kVersion, kVersion));
-
+  LS_TRY_VOID(in.document(kFormat, kVersion));
   Manifest manifest;
   LS_TRY(manifest.complete, in["complete"].boolean());
   const JsonReader engine = in["engine"];

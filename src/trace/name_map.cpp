@@ -8,8 +8,6 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr std::string_view kFormat = "lockstep-names";
-constexpr int64_t kVersion = 1;
 constexpr std::string_view kLayer = "{N}";
 
 constexpr std::string_view kLists[] = {"nodes", "reads", "ops", "not_ops", "architectures"};
@@ -81,10 +79,7 @@ Result<NameMap::Rule> NameMap::read_rule(const JsonReader& in) {
 Result<NameMap> NameMap::parse(std::string_view text, const std::string& path) {
   LS_TRY(const nlohmann::json document, parse_json(text, path));
   const JsonReader in(document, path);
-  LS_TRY_VOID(in.object());
-  LS_TRY(const std::string format, in["format"].text());
-  if (format != kFormat) return in["format"].wrong(fmt::format("'{}'", kFormat));
-  LS_TRY_VOID(in["version"].integer(kVersion, kVersion));
+  LS_TRY_VOID(in.document("lockstep-names", 1));
   NameMap map;
   LS_TRY(map.engine_, in["engine"].text());
   if (const JsonReader known = in["known_as"]; known.present()) {
