@@ -17,7 +17,7 @@ double median_of(std::vector<double> values) {
 // Whether halves, read as `decode` says, are numbers of one scale on both sides. The low halves of
 // true f32 numbers are noise, spread over all exponents.
 template <class Decode>
-bool one_scale(const std::vector<uint32_t>& words, const Decode& decode) {
+bool one_scale(const std::vector<uint32_t>& words, const Decode& decode, double needed) {
   std::vector<double> sides[2];
   for (const uint32_t word : words)
     for (int side = 0; side < 2; ++side) {
@@ -35,8 +35,8 @@ bool one_scale(const std::vector<uint32_t>& words, const Decode& decode) {
     const auto close =
         std::ranges::count_if(side, [&](double v) { return v > middle / 64 && v < middle * 64; });
     // Few numbers must all agree, or chance would.
-    const double needed = words.size() < 16 ? 1.0 : 0.93;
-    if (static_cast<double>(close) < needed * static_cast<double>(side.size())) return false;
+    const double share = words.size() < 16 ? 1.0 : needed;
+    if (static_cast<double>(close) < share * static_cast<double>(side.size())) return false;
   }
   return low > 1e-6 && high < 1e6;
 }
@@ -84,9 +84,11 @@ std::optional<Pairs> looks_like_pairs(const Row& row, int64_t sample) {
   std::ranges::sort(lows);
   lows.erase(std::unique(lows.begin(), lows.end()), lows.end());
   if (lows.size() < words.size() / 2) return std::nullopt;
-  if (one_scale(words, bfloat_to_float)) return Pairs::kBfloat;
+  // Noise and fp16 read as bf16 are of all scales; bf16 read as fp16 is of one.
+  if (one_scale(words, bfloat_to_float, 0.8)) return Pairs::kBfloat;
   // Noise lands near the scale of fp16, which has 5 bits of exponent, far more often.
-  if (words.size() >= 24 && one_scale(words, half_to_float)) return Pairs::kHalf;
+  if (words.size() >= 24 && one_scale(words, half_to_float, words.size() < 64 ? 0.93 : 0.85))
+    return Pairs::kHalf;
   return std::nullopt;
 }
 

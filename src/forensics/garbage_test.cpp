@@ -264,7 +264,7 @@ TEST_F(Garbage, IsNamedAndLocated) {
         ASSERT_EQ(clusters[0].values.size(), 1u);
         EXPECT_GE(clusters[0].values[0].begin, range.begin);
         EXPECT_LE(clusters[0].values[0].end, range.end);
-        EXPECT_GE(clusters[0].numbers * 10, (range.end - range.begin) * 7) << describe(report);
+        EXPECT_GE(clusters[0].numbers * 10, (range.end - range.begin) * 6) << describe(report);
         continue;
       }
       ASSERT_EQ(clusters[0].values.size(), 1u) << describe(report);
@@ -358,7 +358,9 @@ TEST_F(Garbage, FreeListInPrintedLogs) {
     MemorySource source;
     for (int64_t position = 0; position < 6; ++position) {
       std::vector<double> values = gaussian(random_, 10, 3);
-      for (double& value : values) value = std::round(value * 1e4) / 1e4 + 0.0001;
+      // None so small that it would be odd itself.
+      for (double& value : values)
+        value = std::round(value * 1e4) / 1e4 + std::copysign(0.05, value);
       const double low =
           std::ldexp(1 + random_.uniform(), 50 + static_cast<int>(random_.below(70)));
       values[0] = low;
