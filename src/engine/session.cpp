@@ -115,7 +115,12 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
   step.all_logits = request.all_logits;
   step.observer = request.observer;
   step.cancel = cancel;
-  step.greedy = request.sampling.greedy();
+  // The last token is chosen but never evaluated.
+  const auto goes_on_greedily = [&] {
+    return request.sampling.greedy() &&
+           static_cast<int64_t>(outcome.tokens.size()) + 1 < request.max_tokens;
+  };
+  step.greedy = goes_on_greedily();
   auto start = std::chrono::steady_clock::now();
   Result<exec::View> logits = evaluate(*executor_, step);
   outcome.prompt_seconds = seconds_since(start);
@@ -144,6 +149,7 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
       return done(StopReason::kLength);
     if (executor_->positions() >= program_->context_length) return done(StopReason::kContext);
     step.tokens = std::span(&id, 1);
+    step.greedy = goes_on_greedily();
     logits = evaluate(*executor_, step);
     outcome.decode_seconds = seconds_since(start);
   }

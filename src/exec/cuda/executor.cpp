@@ -549,7 +549,6 @@ class CudaExecutor : public Executor {
   std::vector<int64_t> first_row_, lean_first_row_;  // by value
   std::vector<Watched> watched_;                     // in the order of the ops
   Layout copies_;                                    // what results_ holds
-  size_t shown_ = 0;
 };
 
 std::string gigabytes(int64_t bytes) {

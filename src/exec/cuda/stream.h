@@ -1,4 +1,4 @@
-// A queue of the device's work, owned.
+// Queues of the device's work and places in them, owned.
 #pragma once
 
 #include <utility>
@@ -7,51 +7,44 @@
 
 namespace lockstep::exec::cuda {
 
-class Stream {
+template <class Handle, cudaError_t (*kDestroy)(Handle)>
+class Owned {
  public:
-  static Result<Stream> create() {
-    Stream out;
-    LS_TRY_VOID(
-        check(cudaStreamCreateWithFlags(&out.stream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-    return out;
-  }
-  Stream() = default;
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
     return *this;
   }
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  ~Owned() {
+    if (handle_ != nullptr) kDestroy(handle_);
   }
-  operator cudaStream_t() const { return stream_; }  // NOLINT: that is what it is
+  operator Handle() const { return handle_; }  // NOLINT: that is what it is
 
  private:
-  cudaStream_t stream_ = nullptr;
+  Handle handle_ = nullptr;
 };
 
-// A place in a queue that can be waited for, owned.
-class Event {
+class Stream : public Owned<cudaStream_t, cudaStreamDestroy> {
  public:
-  static Result<Event> create() {
-    Event out;
-    LS_TRY_VOID(
-        check(cudaEventCreateWithFlags(&out.event_, cudaEventDisableTiming), "cudaEventCreate"));
-    return out;
+  using Owned::Owned;
+  static Result<Stream> create() {
+    cudaStream_t out = nullptr;
+    LS_TRY_VOID(check(cudaStreamCreateWithFlags(&out, cudaStreamNonBlocking), "cudaStreamCreate"));
+    return Stream(out);
   }
-  Event() = default;
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
-  operator cudaEvent_t() const { return event_; }  // NOLINT: that is what it is
+};
 
- private:
-  cudaEvent_t event_ = nullptr;
+// A place in a stream that can be waited for.
+class Event : public Owned<cudaEvent_t, cudaEventDestroy> {
+ public:
+  using Owned::Owned;
+  static Result<Event> create() {
+    cudaEvent_t out = nullptr;
+    LS_TRY_VOID(check(cudaEventCreateWithFlags(&out, cudaEventDisableTiming), "cudaEventCreate"));
+    return Event(out);
+  }
 };
 
 // Keeps the host from running far ahead of the device, so that what it has enqueued can be

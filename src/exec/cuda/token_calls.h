@@ -55,14 +55,14 @@ struct TokenProducts {
   BestLogit* best = nullptr;
   BestLogit* host_best = nullptr;
 
-  // By plan_products(): what a block holds in shared memory.
+  // By plan_products(): blocks, and what one of them holds in shared memory.
   int blocks = 0;
   bool takes_codes = false, takes_floats = false;
   int floats_at = 0, sums_at = 0, counts_at = 0, shared_bytes = 0;
 };
 
 // Fills in how the work is shared on a GPU of that many multiprocessors; false where rows are too
-// long for this kernel.
+// long for this kernel, or no multiple of four.
 bool plan_products(TokenProducts& call, int multiprocessors);
 // Whether the threads of a block cannot take so many numbers at once, four each.
 inline bool is_wide(int64_t columns) {

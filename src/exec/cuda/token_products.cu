@@ -1,8 +1,9 @@
-// Products of weights with one token's row. A block takes a share of the rows of all weights, and
-// has them fetched to the cache before it may read its input: while it waits for the kernel before
-// it, normalizes its input and makes codes of it (every block for itself), the memory is already at
-// work. One kernel for all formats, so that its code stays in the instruction cache from launch to
-// launch.
+// Products of weights with one token's row. A block takes some rows of one weight, or of both of a
+// pair, and has the first of them fetched to the cache before it may read its input: while it waits
+// for the kernel before it, normalizes its input and makes codes of it (every block for itself),
+// the memory is already at work. One kernel for all formats, so that its code stays in the
+// instruction cache from launch to launch; what runs once a launch is kept short for the same
+// reason.
 #include "exec/cuda/activation.cuh"
 #include "exec/cuda/pipe.cuh"
 #include "exec/cuda/token_input.cuh"
@@ -51,6 +52,7 @@ __device__ void fetch_rows(const TokenProducts& call, const Share& share) {
                      share.first * weight.row_bytes[plane],
                  min(share.rows, product.early_rows) * weight.row_bytes[plane]);
 }
+
 // What the warps have come to.
 struct Sums {
   float* parts;  // of rows
