@@ -304,19 +304,24 @@ Result<void> TokenPass::allocate() {
   for (const RopeTable& table : parts_.ropes)
     rope_places_.push_back(inputs.place(static_cast<int64_t>(table.frequencies.size()) * 2 * 4));
   const int64_t device_inputs = layout.place(inputs.bytes());
+  const int64_t logits[] = {layout.place(program.vocabulary * 4),
+                            layout.place(program.vocabulary * 4)};
   LS_TRY(memory_, DeviceMemory::allocate(layout.bytes()));
   for (Side& side : sides_) {
     LS_TRY(side.inputs, PinnedMemory::allocate(inputs.bytes()));
     LS_TRY(side.logits, PinnedMemory::allocate(program.vocabulary * 4));
+    LS_TRY(side.computed, Event::create());
     LS_TRY(side.done, Event::create());
+    side.device_logits = memory_.as<float>(logits[&side - sides_]);
   }
+  LS_TRY(copies_, Stream::create());
   LS_TRY_VOID(check(cudaMemset(memory_.data(), 0, static_cast<size_t>(layout.bytes())),
                     "cudaMemset of the token's memory"));
   // It is not over when it returns, and our streams do not wait for it.
   LS_TRY_VOID(check(cudaStreamSynchronize(nullptr), "cudaMemset of the token's memory"));
   for (const int64_t place : values)
     buffers_.values.push_back(place < 0 ? nullptr : memory_.as<float>(place));
-  buffers_.values[static_cast<size_t>(program.logits())] = sides_[0].logits.as<float>();
+  buffers_.values[static_cast<size_t>(program.logits())] = sides_[0].device_logits;
   attention_parts_ = memory_.as<float>(attention_parts);
   arrived_ = memory_.as<uint32_t>(arrived);
   device_inputs_ = memory_.data() + device_inputs;
@@ -345,7 +350,7 @@ Result<void> TokenPass::choose_tokens() {
   TokenProducts* head = nullptr;
   for (Launch& launch : launches_)
     if (auto* call = std::get_if<TokenProducts>(&launch); call != nullptr && call->count == 1)
-      if (last_of(*call) == logits(0)) head = call;
+      if (last_of(*call) == sides_[0].device_logits) head = call;
   if (head == nullptr) return {};
   best_count_ = head->blocks;
   const auto bytes = best_count_ * static_cast<int64_t>(sizeof(BestLogit));
@@ -378,7 +383,13 @@ Result<int> TokenPass::start(TokenId token, int64_t position, cudaStream_t strea
   const int64_t splits = splits_for(position + 1);
   LS_TRY_VOID(
       graphs_.launch(2 * splits + pass, stream, [&] { return enqueue(pass, splits, stream); }));
-  LS_TRY_VOID(check(cudaEventRecord(side.done, stream), "cudaEventRecord"));
+  LS_TRY_VOID(check(cudaEventRecord(side.computed, stream), "cudaEventRecord"));
+  LS_TRY_VOID(check(cudaStreamWaitEvent(copies_, side.computed), "cudaStreamWaitEvent"));
+  LS_TRY_VOID(check(cudaMemcpyAsync(side.logits.data(), side.device_logits,
+                                    static_cast<size_t>(side.logits.size_bytes()),
+                                    cudaMemcpyDeviceToHost, copies_),
+                    "cudaMemcpyAsync of the logits"));
+  LS_TRY_VOID(check(cudaEventRecord(side.done, copies_), "cudaEventRecord"));
   return pass;
 }
 
@@ -409,7 +420,7 @@ Result<void> TokenPass::enqueue(int pass, int64_t splits, cudaStream_t stream) {
       TokenProducts now = call;
       if (now.best != nullptr) {
         now.host_best = side.best.as<BestLogit>();
-        last_of(now) = side.logits.as<float>();
+        last_of(now) = side.device_logits;
       }
       run_token_products(now, stream);
     }

@@ -17,6 +17,7 @@ class TokenPass {
   // Null where this GPU lacks what the kernels need, or the program has a shape that they do not
   // take. `parts` must outlive it.
   static Result<std::unique_ptr<TokenPass>> create(Parts& parts, const Plan& plan);
+  ~TokenPass() { cudaStreamSynchronize(copies_); }
 
   // A token that the pass enqueued before has yet to choose: that of its largest logit. Not where
   // `chooses` is false.
@@ -41,9 +42,10 @@ class TokenPass {
   // of the one before are in use.
   struct Side {
     PinnedMemory inputs;  // of a token, as they will lie on the device
-    PinnedMemory logits;  // [vocabulary], written by the device
+    float* device_logits = nullptr;
+    PinnedMemory logits;  // [vocabulary], copied while the next pass runs
     PinnedMemory best;    // [best_count_] of the logits
-    Event done;
+    Event computed, done;
   };
 
   explicit TokenPass(Parts& parts) : parts_(parts) {}
@@ -53,6 +55,7 @@ class TokenPass {
 
   Parts& parts_;
   DeviceMemory memory_;
+  Stream copies_;
   Side sides_[2];
   int next_ = 0;
   Buffers buffers_;
