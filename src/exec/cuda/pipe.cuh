@@ -22,8 +22,15 @@ __device__ inline void fetch_to_cache(const void* from, int64_t bytes) {
 #endif
 }
 
-// 16 bytes (from 8.0 on). wait_for_copies() waits for all that this thread has asked for,
+// 4 or 16 bytes (from 8.0 on). wait_for_copies() waits for all that this thread has asked for,
 // wait_for_groups() for all but the last so many groups.
+__device__ inline void copy_4(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
+#endif
+}
 __device__ inline void copy_16(void* to, const void* from) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),

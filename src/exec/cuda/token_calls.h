@@ -21,11 +21,12 @@ struct TokenProducts {
     float* out = nullptr;
     // Blocks from first_block on share the rows; the first ones have one row more.
     int first_block = 0, block_rows = 0, longer_blocks = 0;
-    // How a block's warps share its rows: in tiles of 2^rows_log rows, cut into steps, of which a
-    // warp takes so many; a row then has at most so many parts to be added up.
-    int rows_log = 0, steps = 0, warp_steps = 0, most_parts = 0;
-    int first_sum = 0, first_count = 0;  // where a block's sums, and counts of them, start
-    int early_rows = 0;                  // of a block, fetched at once
+    // How a block's warps share its rows: as tiles of 2^rows_log rows, and those in so many parts
+    // of so many steps (the last one may have fewer), which the warps take in turn.
+    int rows_log = 0, tiles = 0, parts = 0, part_steps = 0;
+    uint32_t inverse_parts = 0;  // 2^32 / parts, rounded up; 0: one part
+    int first_sum = 0;           // where a block's sums of parts start
+    int early_rows = 0;          // of a block, fetched at once
   };
 
   const float* x = nullptr;
@@ -58,7 +59,7 @@ struct TokenProducts {
   // By plan_products(): blocks, and what one of them holds in shared memory.
   int blocks = 0;
   bool takes_codes = false, takes_floats = false;
-  int floats_at = 0, sums_at = 0, counts_at = 0, shared_bytes = 0;
+  int floats_at = 0, sums_at = 0, shared_bytes = 0;
 };
 
 // Fills in how the work is shared on a GPU of that many multiprocessors; false where rows are too

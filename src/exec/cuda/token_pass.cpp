@@ -274,7 +274,7 @@ Result<std::unique_ptr<TokenPass>> TokenPass::create(Parts& parts, const Plan& p
       check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
             "cudaDeviceGetAttribute"));
   // Later GPUs are not all larger: those for desktops have less memory in a multiprocessor.
-  constexpr int kStaticShared = 1024;
+  constexpr int kStaticShared = 10 * 1024;
   if (major < 9 || shared_bytes < kMostProductsShared + kStaticShared)
     return std::unique_ptr<TokenPass>();
   std::unique_ptr<TokenPass> out(new TokenPass(parts));

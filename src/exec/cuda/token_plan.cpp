@@ -58,25 +58,27 @@ void share_blocks(TokenProducts& call) {
 void share_rows(std::span<Product> products, int64_t pieces) {
   const bool codes = products[0].weight.scales != nullptr;
   const int64_t rows = rows_of_block(products[0]), steps = (pieces + kWarp - 1) / kWarp;
+  constexpr double kTurnCost = 180;  // adding up, and the wait for the first numbers
   double best = 0;
-  for (int rows_log = 0; rows_log <= 2; ++rows_log) {
-    const int64_t tile_rows = 1 << rows_log;
-    const int64_t tiles = (rows + tile_rows - 1) / tile_rows * std::ssize(products);
-    const int64_t warp_steps = up(tiles * steps, kProductWarps) / kProductWarps;
-    const double step_cost = static_cast<double>(tile_rows) * (codes ? 51 : 25) + 25;
-    const double cost = static_cast<double>(warp_steps) * step_cost +
-                        static_cast<double>(up(warp_steps, steps) / steps) * 90;
-    if (best > 0 && cost >= best) continue;
-    best = cost;
-    const int64_t parts =
-        steps == 1 ? 1 : std::min(steps, (steps - 2 + warp_steps) / warp_steps + 1);
-    for (Product& p : products) {
-      p.rows_log = rows_log;
-      p.steps = static_cast<int>(steps);
-      p.warp_steps = static_cast<int>(warp_steps);
-      p.most_parts = static_cast<int>(parts);
+  for (int rows_log = 0; rows_log <= (codes ? 2 : 3); ++rows_log)
+    for (int64_t part_steps = 1; part_steps <= steps; ++part_steps) {
+      const int64_t tile_rows = 1 << rows_log, parts = (steps + part_steps - 1) / part_steps;
+      const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+      const int64_t turns = up(tiles * std::ssize(products) * parts, kProductWarps) / kProductWarps;
+      const double step_cost = static_cast<double>(tile_rows) * (codes ? 51 : 25) + 25;
+      const double cost =
+          static_cast<double>(turns) * (static_cast<double>(part_steps) * step_cost + kTurnCost);
+      if (best > 0 && cost >= best) continue;
+      best = cost;
+      for (Product& p : products) {
+        p.rows_log = rows_log;
+        p.tiles = static_cast<int>(tiles);
+        p.parts = static_cast<int>(parts);
+        p.part_steps = static_cast<int>(part_steps);
+        p.inverse_parts =
+            parts == 1 ? 0 : static_cast<uint32_t>(((int64_t{1} << 32) + parts - 1) / parts);
+      }
     }
-  }
 }
 
 }  // namespace
@@ -99,8 +101,8 @@ bool plan_products(TokenProducts& call, int multiprocessors) {
   call.sums_at = static_cast<int>(bytes);
   share_blocks(call);
   const bool alike = call.paired && products[0].weight.format == products[1].weight.format;
-  int64_t sums = 0, tiles = 0;  // of the block that has the most
-  int64_t first_sum = 0, first_count = 0;
+  int64_t sums = 0;  // of the block that has the most
+  int64_t first_sum = 0;
   for (size_t i = 0; i < products.size(); ++i) {
     Product& p = products[i];
     if (i == 0 || !alike)
@@ -110,17 +112,10 @@ bool plan_products(TokenProducts& call, int multiprocessors) {
     p.early_rows =
         static_cast<int>(std::min(rows, kEarlyBytes / (call.paired ? 2 : 1) / bytes_of_row(p)));
     p.first_sum = static_cast<int>(first_sum);
-    p.first_count = static_cast<int>(first_count);
-    sums = std::max(sums, first_sum + rows * p.most_parts);
-    tiles = std::max(tiles, first_count + (rows >> p.rows_log) + 1);
-    if (call.paired) {
-      first_sum = sums;
-      first_count = tiles;
-    }
+    sums = std::max(sums, first_sum + rows * p.parts);
+    if (call.paired) first_sum = sums;
   }
   bytes += sums * 4;
-  call.counts_at = static_cast<int>(bytes);
-  bytes += tiles * 4;
   call.shared_bytes = static_cast<int>(bytes);
   return bytes <= kMostProductsShared;
 }

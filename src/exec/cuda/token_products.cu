@@ -20,9 +20,6 @@ using Product = TokenProducts::Product;
 struct Share {
   int product, count;
   int first, rows;
-  __device__ int tiles(const Product& of) const {
-    return (rows + (1 << of.rows_log) - 1) >> of.rows_log;
-  }
 };
 __device__ Share find_share(const TokenProducts& call) {
   const int block = static_cast<int>(blockIdx.x);
@@ -53,15 +50,10 @@ __device__ void fetch_rows(const TokenProducts& call, const Share& share) {
                  min(share.rows, product.early_rows) * weight.row_bytes[plane]);
 }
 
-// What the warps have come to.
-struct Sums {
-  float* parts;  // of rows
-  int* counts;   // of parts, by tile
-};
-
 // What a lane takes of a row at once: a unit of codes, or 16 bytes of floating point.
 template <quant::Format K>
 struct CodePiece {
+  static constexpr int kMostRows = 4;  // at once, by registers
   Unit<kCodesOf<K>> unit;
   struct X {
     int32_t high[8], low[8];
@@ -97,6 +89,7 @@ struct CodePiece {
 };
 template <class T>
 struct FloatPiece {
+  static constexpr int kMostRows = 8;
   Vector<T> vector;
   struct X {
     float numbers[Vector<T>::kNumbers];
@@ -125,57 +118,53 @@ struct FloatPiece {
   }
 };
 
-// R sums over a warp: lane r * (32 / R) gets that of row r.
+// R sums over a warp: lane r * (32 / R) gets that of row r. At first half of the lanes go on with
+// the first half of the rows, the others with the second.
 template <int R>
 __device__ float sum_rows(const float (&sums)[R], int lane) {
-  float sum;
-  if constexpr (R == 4) {
-    const bool upper = lane & 16, second = lane & 8;
-    float a = upper ? sums[2] : sums[0];
-    float b = upper ? sums[3] : sums[1];
-    a += __shfl_xor_sync(~0u, upper ? sums[0] : sums[2], 16);
-    b += __shfl_xor_sync(~0u, upper ? sums[1] : sums[3], 16);
-    sum = second ? b : a;
-    sum += __shfl_xor_sync(~0u, second ? a : b, 8);
-  } else if constexpr (R == 2) {
-    const bool second = lane & 16;
-    sum = second ? sums[1] : sums[0];
-    sum += __shfl_xor_sync(~0u, second ? sums[0] : sums[1], 16);
-  } else {
-    sum = sums[0];
+  float left[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) left[r] = sums[r];
+#pragma unroll
+  for (int rows = R / 2, step = kWarp / 2; rows > 0; rows /= 2, step /= 2) {
+    const bool upper = lane & step;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const float mine = upper ? left[rows + r] : left[r];
+      left[r] = mine + __shfl_xor_sync(~0u, upper ? left[r] : left[rows + r], step);
+    }
   }
 #pragma unroll
-  for (int step = kWarp / R / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  return sum;
+  for (int step = kWarp / R / 2; step > 0; step /= 2)
+    left[0] += __shfl_xor_sync(~0u, left[0], step);
+  return left[0];
 }
 
-// A warp's part of the share's products from `first` on, `count` of them with weights of one
-// format. Their rows are cut into tiles of R rows, a tile into steps of a piece for each lane, and
-// every warp takes as many consecutive steps as the others.
+// A warp's turns at the share's products from `first` on, `count` of them with weights of one
+// format. A step is a piece of R rows for each lane. The sums of a row's parts lie side by side in
+// `sums`.
 template <class Piece, int R>
 __device__ __forceinline__ void multiply(const TokenProducts& call, const Share& share, int first,
-                                         int count, const Input& input, const Sums& sums) {
+                                         int count, const Input& input, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const Product& plan = call.products[first];
-  const int steps = plan.steps, tiles = share.tiles(plan);
   const int pieces = Piece::count(plan.weight, input);
-  const int begin = warp * plan.warp_steps;
-  int left = min(plan.warp_steps, count * tiles * steps - begin);
-  if (left <= 0) return;
-  int tile = begin / steps, step = begin - tile * steps;
-  // How many warps have been at the tile before.
-  int part = step == 0 ? 0 : warp - tile * steps / plan.warp_steps;
 #pragma unroll 1
-  for (; left > 0; ++tile) {
-    const bool second = tile >= tiles;
+  for (int turn = warp; turn < count * plan.tiles * plan.parts; turn += kWarps) {
+    const int tile =
+        plan.inverse_parts == 0
+            ? turn
+            : static_cast<int>(__umulhi(static_cast<unsigned>(turn), plan.inverse_parts));
+    const int part = turn - tile * plan.parts;
+    const bool second = tile >= plan.tiles;
     const Product& product = call.products[first + (second ? 1 : 0)];
-    const int row = (second ? tile - tiles : tile) * R;  // of the share
-    const int end = min(step + left, steps);
-    left -= end - step;
+    const int row = (second ? tile - plan.tiles : tile) * R;  // of the share
+    const int begin = part * plan.part_steps * kWarp;
+    const int end = min(begin + plan.part_steps * kWarp, pieces);
     float each[R] = {};
 #pragma unroll 1
-    for (int piece = step * kWarp + lane; piece < min(end * kWarp, pieces); piece += kWarp) {
+    for (int piece = begin + lane; piece < end; piece += kWarp) {
       Piece held[R];
 #pragma unroll
       for (int r = 0; r < R; ++r)
@@ -187,15 +176,13 @@ __device__ __forceinline__ void multiply(const TokenProducts& call, const Share&
     const float sum = sum_rows(each, lane);
     const int r = row + lane / (kWarp / R);
     if (lane % (kWarp / R) == 0 && r < share.rows)
-      sums.parts[product.first_sum + r * product.most_parts + part] = sum;
-    if (end == steps && lane == 0) sums.counts[product.first_count + row / R] = part + 1;
-    step = part = 0;
+      sums[product.first_sum + r * plan.parts + part] = sum;
   }
 }
 
 // All that the block multiplies.
 __device__ __forceinline__ void multiply(const TokenProducts& call, const Share& share,
-                                         const Input& input, const Sums& sums) {
+                                         const Input& input, float* sums) {
   const bool alike =
       share.count > 1 && call.products[0].weight.format == call.products[1].weight.format;
 #pragma unroll 1
@@ -203,7 +190,9 @@ __device__ __forceinline__ void multiply(const TokenProducts& call, const Share&
     const int first = share.product + i, count = alike ? 2 : 1;
     const Product& product = call.products[first];
     const auto with_rows = [&]<class Piece>() {
-      if (product.rows_log == 2)
+      if (Piece::kMostRows == 8 && product.rows_log == 3)
+        multiply<Piece, Piece::kMostRows>(call, share, first, count, input, sums);
+      else if (product.rows_log == 2)
         multiply<Piece, 4>(call, share, first, count, input, sums);
       else if (product.rows_log == 1)
         multiply<Piece, 2>(call, share, first, count, input, sums);
@@ -220,32 +209,30 @@ __device__ __forceinline__ void multiply(const TokenProducts& call, const Share&
 }
 
 // The sums of a product's row, its bias added, in its place.
-__device__ float finish_row(const Product& product, const Share& share, int index, float bias,
-                            const Sums& sums) {
-  const float* parts = sums.parts + product.first_sum + index * product.most_parts;
-  const int count = sums.counts[product.first_count + (index >> product.rows_log)];
+__device__ float finish_row(const Product& product, const Share& share, int index,
+                            const float& bias, const float* sums) {
+  const float* parts = sums + product.first_sum + index * product.parts;
   float out = parts[0];
 #pragma unroll 1
-  for (int i = 1; i < count; ++i) out += parts[i];
-  out += bias;
+  for (int i = 1; i < product.parts; ++i) out += parts[i];
+  if (product.bias != nullptr) out += bias;
   product.out[share.first + index] = out;
   return out;
 }
 
-// What finishing a row reads, so that it can be read long before. Without a bias it is -0.0, which
-// changes nothing.
+// What finishing a row reads. A copy to shared memory, made while the block multiplies, takes no
+// registers.
 struct Extras {
   float bias, second_bias, addend;
-  __device__ void load(const TokenProducts& call, const Share& share, int index) {
-    const int row = share.first + index;
-    const auto bias_of = [&](const float* biases) {
-      return biases != nullptr ? biases[row] : -0.0f;
-    };
-    bias = bias_of(call.products[share.product].bias);
-    if (call.paired) second_bias = bias_of(call.products[1].bias);
-    if (call.sum != nullptr) addend = call.addend[row];
-  }
 };
+__device__ void fetch_extras(const TokenProducts& call, const Share& share, int index, Extras& to) {
+  const int row = share.first + index;
+  const float* bias = call.products[share.product].bias;
+  if (bias != nullptr) copy_4(&to.bias, bias + row);
+  const float* second_bias = call.products[1].bias;
+  if (call.paired && second_bias != nullptr) copy_4(&to.second_bias, second_bias + row);
+  if (call.sum != nullptr) copy_4(&to.addend, call.addend + row);
+}
 
 __device__ __noinline__ float activate_apart(RowTask::Kind kind, float x) {
   return activate(kind, x);
@@ -253,7 +240,7 @@ __device__ __noinline__ float activate_apart(RowTask::Kind kind, float x) {
 
 // Gives what the row has come to.
 __device__ float finish(const TokenProducts& call, const Share& share, int index,
-                        const Extras& extras, const Sums& sums) {
+                        const Extras& extras, const float* sums) {
   float value = finish_row(call.products[share.product], share, index, extras.bias, sums);
   const int row = share.first + index;
   if (call.activated != nullptr) {
@@ -307,17 +294,20 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Input input = input_of(call, memory);
   take_input<N>(call, input, shared, [&] { fetch_rows(call, share); });
   __syncthreads();
-  Extras extras;
-  if (thread < share.rows) extras.load(call, share, thread);
-  const Sums sums{reinterpret_cast<float*>(memory + call.sums_at),
-                  reinterpret_cast<int*>(memory + call.counts_at)};
+  __shared__ Extras extras[kThreads];
+  if (thread < share.rows) fetch_extras(call, share, thread, extras[thread]);
+  auto* sums = reinterpret_cast<float*>(memory + call.sums_at);
   multiply(call, share, input, sums);
+  wait_for_copies();
   __syncthreads();
   uint64_t best = 0;
 #pragma unroll 1
   for (int i = thread; i < share.rows; i += kThreads) {
-    if (i >= kThreads) extras.load(call, share, i);
-    const float value = finish(call, share, i, extras, sums);
+    if (i >= kThreads) {
+      fetch_extras(call, share, i, extras[thread]);
+      wait_for_copies();
+    }
+    const float value = finish(call, share, i, extras[thread], sums);
     if (call.best != nullptr) best = max(best, key_of(value, share.first + i));
   }
   if (call.best != nullptr) keep_best(call, best);
