@@ -8,26 +8,26 @@
 #include "exec/cuda/many_rows.h"
 #include "exec/cuda/stream.h"
 #include "exec/cuda/token_pass.h"
+#include "exec/cuda/watching.h"
 
 namespace lockstep::exec::cuda {
 namespace {
 
 // Longest head that attention's kernels hold.
 constexpr int64_t kLongestHead = 512;
-// Pinned memory for what is watched, unless a single value is larger.
-constexpr int64_t kWatchedBytes = 256 << 20;
 
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const op::Program& program, Weights weights, DeviceMemory cache_memory, bool half,
-               Stream stream)
+               Stream stream, Stream copies)
       : Executor(program),
         stream_(std::move(stream)),
         weights_(std::move(weights)),
         cache_memory_(std::move(cache_memory)),
         half_cache_(half),
         plan_(make_plan(program)),
-        parts_{program, weights_, {}, {}, {}} {
+        parts_{program, weights_, {}, {}, {}},
+        watching_(program, plan_, std::move(copies)) {
     Layout layout;
     parts_.caches.resize(program.ops.size());
     parts_.rope_of.resize(program.ops.size());
@@ -92,7 +92,8 @@ class CudaExecutor : public Executor {
     }
     LS_TRY_VOID(make_room());
     fill_inputs();
-    LS_TRY_VOID(make_room_for_results());
+    LS_TRY_VOID(make_room_for_logits());
+    LS_TRY_VOID(watching_.begin(step, positions(), false));
     // Generation that nobody watches is the same launches every time, but for what fill_inputs()
     // wrote: they are captured once.
     const int64_t splits = splits_for(positions() + tokens_);
@@ -101,7 +102,7 @@ class CudaExecutor : public Executor {
     else
       LS_TRY_VOID(launch_all(splits));
     LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
-    if (watched) show_copied();
+    LS_TRY_VOID(watching_.show());
     const int64_t rows = step.all_logits ? tokens_ : 1;
     return View{DType::kF32, logits_.data(), {rows, program().vocabulary}};
   }
@@ -141,28 +142,34 @@ class CudaExecutor : public Executor {
       LS_TRY_VOID(token_pass_->wait(pass));
       ahead_ = Ahead{next_pass, next, token_pass_->chosen(pass)};
     }
-    if (step_->observer != nullptr) {
-      LS_TRY_VOID(find_watched());
-      for (size_t index = 0; index < program().ops.size(); ++index) {
-        const op::Op& op = program().ops[index];
-        if (std::holds_alternative<op::Attention>(op.what) &&
-            (wants(op.outputs[1]) || wants(op.outputs[2]))) {
-          AttentionCall call = describe_attention(parts_, index, token_pass_->buffers());
-          call.tokens = 1;
-          place_scores(call);
-          run_scores(call, stream_);
-        }
-        LS_TRY_VOID(copy_watched(index, token_pass_->buffers()));
-      }
-    }
+    LS_TRY_VOID(watching_.begin(*step_, positions(), true));
+    if (step_->observer != nullptr) LS_TRY_VOID(copy_token());
     LS_TRY_VOID(token_pass_->wait(pass));
+    LS_TRY_VOID(watching_.show());
     const View logits{DType::kF32, token_pass_->logits(pass), {1, program().vocabulary}};
-    if (step_->observer != nullptr) {
-      LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "copying what is watched"));
-      show_copied();
-      if (wants(program().logits())) step_->observer->see(program().logits(), logits);
-    }
+    if (watching_.wants(program().logits())) step_->observer->see(program().logits(), logits);
     return logits;
+  }
+
+  // Starts copying what is watched of a token. Scores are computed for it, and take each other's
+  // place.
+  Result<void> copy_token() {
+    const Buffers& buffers = token_pass_->buffers();
+    std::vector<size_t> ops;
+    const auto copy = [&] { return watching_.copy(std::exchange(ops, {}), buffers, stream_); };
+    for (size_t index = 0; index < program().ops.size(); ++index) {
+      const op::Op& op = program().ops[index];
+      ops.push_back(index);
+      if (!std::holds_alternative<op::Attention>(op.what) ||
+          (!watching_.wants(op.outputs[1]) && !watching_.wants(op.outputs[2])))
+        continue;
+      AttentionCall call = describe_attention(parts_, index, buffers);
+      call.tokens = 1;
+      LS_TRY_VOID(watching_.place_scores(call, stream_));
+      run_scores(call, stream_);
+      LS_TRY_VOID(copy());
+    }
+    return copy();
   }
 
   // Buffers for as many tokens as the step has; they grow and stay. Of what is as wide as the
@@ -295,6 +302,7 @@ class CudaExecutor : public Executor {
         cudaStreamSynchronize(stream_);
         return error("{}", kCancelledMessage);
       }
+      LS_TRY_VOID(watching_.before(stage.ops, stream_));
       switch (stage.kind) {
         case Stage::Kind::kRows:
           launch_rows(stage);
@@ -303,7 +311,7 @@ class CudaExecutor : public Executor {
           LS_TRY_VOID(launch_products(stage));
           break;
         case Stage::Kind::kAttention:
-          launch_attention(stage.ops[0], splits);
+          LS_TRY_VOID(launch_attention(stage.ops[0], splits));
           if (tokens_ > 1) LS_TRY_VOID(pace_.keep_close(stream_));
           break;
       }
@@ -311,8 +319,7 @@ class CudaExecutor : public Executor {
         const op::Op& op = program().ops[stage.ops.empty() ? stage.tasks[0].op : stage.ops[0]];
         return fmt::format("the kernel of {}", program().value(op.outputs[0]).name);
       }()));
-      if (step_->observer != nullptr)
-        for (const size_t op : stage.ops) LS_TRY_VOID(copy_watched(op, buffers_));
+      LS_TRY_VOID(watching_.copy(stage.ops, buffers_, stream_));
     }
     const int64_t first = step_->all_logits ? 0 : tokens_ - 1;
     return check(cudaMemcpyAsync(logits_.data(), row(program().logits(), first),
@@ -389,7 +396,7 @@ class CudaExecutor : public Executor {
     return {};
   }
 
-  void launch_attention(size_t index, int64_t splits) {
+  Result<void> launch_attention(size_t index, int64_t splits) {
     const op::Op& op = program().ops[index];
     AttentionCall call = describe_attention(parts_, index, buffers_);
     call.tokens = tokens_;
@@ -405,114 +412,22 @@ class CudaExecutor : public Executor {
       last.splits = splits;
       run_attention(last, stream_);
     }
-    if (!wants(op.outputs[1]) && !wants(op.outputs[2])) return;
-    place_scores(call);
+    if (!watching_.wants(op.outputs[1]) && !watching_.wants(op.outputs[2])) return {};
+    LS_TRY_VOID(watching_.place_scores(call, stream_));
     run_scores(call, stream_);
-  }
-
-  void place_scores(AttentionCall& call) const {
-    call.positions = positions() + tokens_;
-    call.scores = scores_.as<float>();
-    call.probs = call.scores + call.heads * tokens_ * call.positions;
+    return {};
   }
 
   bool cancelled() const { return step_->cancel != nullptr && *step_->cancel; }
-  bool wants(op::ValueId id) const {
-    return step_->observer != nullptr && step_->observer->wants(id);
-  }
 
-  // A value that somebody watches, on its way to the host.
-  struct Watched {
-    op::ValueId id;
-    std::vector<int64_t> shape;
-    int64_t bytes;
-    int64_t place = -1;  // in pinned memory, from when it is copied until it is shown
-  };
-
-  Result<void> make_room_for_results() {
+  Result<void> make_room_for_logits() {
     const int64_t rows = step_->all_logits ? tokens_ : 1;
-    if (const int64_t bytes = rows * program().vocabulary * 4; logits_.size_bytes() < bytes) {
-      graphs_.clear();
-      logits_ = {};
-      LS_TRY(logits_, PinnedMemory::allocate(bytes));
-    }
-    return find_watched();
-  }
-
-  // What will be shown, and room for it.
-  Result<void> find_watched() {
-    watched_.clear();
-    if (step_->observer == nullptr) return {};
-    Layout all;
-    int64_t scores_bytes = 0, largest = 0;
-    for (const op::Op& op : program().ops)
-      for (const op::ValueId id : op.outputs) {
-        const op::Value& value = program().value(id);
-        if (!wants(id)) continue;
-        Watched watched{id, {tokens_, value.width}, tokens_ * value.width * 4};
-        if (value.shape == op::Value::Shape::kScores) {
-          watched.shape = {value.width, tokens_, positions() + tokens_};
-          watched.bytes *= positions() + tokens_;
-          scores_bytes = std::max(scores_bytes, 2 * watched.bytes);
-        } else if (id == program().logits() && !step_->all_logits) {
-          watched.shape = {1, value.width};
-          watched.bytes = value.width * 4;
-        }
-        all.place(watched.bytes);
-        largest = std::max(largest, watched.bytes);
-        watched_.push_back(std::move(watched));
-      }
-    const int64_t room = std::min(all.bytes(), std::max(kWatchedBytes, largest));
-    if (results_.size_bytes() < room) {
-      results_ = {};
-      LS_TRY(results_, PinnedMemory::allocate(room));
-    }
-    if (scores_.size_bytes() < scores_bytes) {
-      scores_ = {};
-      LS_TRY(scores_, DeviceMemory::allocate(scores_bytes));
-    }
-    copies_ = {};
+    const int64_t bytes = rows * program().vocabulary * 4;
+    if (logits_.size_bytes() >= bytes) return {};
+    graphs_.clear();
+    logits_ = {};
+    LS_TRY(logits_, PinnedMemory::allocate(bytes));
     return {};
-  }
-
-  // Starts copying what is watched of an op's outputs. Where pinned memory is full, what has been
-  // copied is shown first.
-  Result<void> copy_watched(size_t index, const Buffers& buffers) {
-    const op::Op& op = program().ops[index];
-    for (size_t i = 0; i < op.outputs.size(); ++i) {
-      const op::ValueId id = op.outputs[i];
-      const auto watched = std::ranges::find(watched_, id, &Watched::id);
-      if (watched == watched_.end()) continue;
-      // A token writes its logits to the host by itself.
-      if (id == program().logits() && &buffers != &buffers_) continue;
-      if (copies_.bytes() + watched->bytes > results_.size_bytes()) {
-        LS_TRY_VOID(check(cudaStreamSynchronize(stream_), "running the step"));
-        show_copied();
-        copies_ = {};
-      }
-      watched->place = copies_.place(watched->bytes);
-      const float* from = scores_.as<float>();
-      if (i == 0)
-        from = buffers.values[static_cast<size_t>(id)] +
-               (tokens_ - watched->shape[0]) * program().value(id).width;
-      else
-        from += static_cast<int64_t>(i - 1) * watched->bytes / 4;
-      LS_TRY_VOID(
-          check(cudaMemcpyAsync(results_.data() + watched->place, from,
-                                static_cast<size_t>(watched->bytes), cudaMemcpyDefault, stream_),
-                "cudaMemcpyAsync of " + program().value(id).name));
-    }
-    return {};
-  }
-
-  // Shows what has been copied since the last time, in the order of the ops.
-  void show_copied() {
-    for (Watched& watched : watched_) {
-      if (watched.place < 0) continue;
-      step_->observer->see(watched.id,
-                           {DType::kF32, results_.data() + watched.place, watched.shape});
-      watched.place = -1;
-    }
   }
 
   Stream stream_;
@@ -532,23 +447,20 @@ class CudaExecutor : public Executor {
   std::vector<int64_t> slots_;
   DeviceMemory activations_;
   Buffers buffers_;
-  PinnedMemory inputs_;   // of a step, as they will lie on the device
-  PinnedMemory logits_;   // [rows, vocabulary]
-  PinnedMemory results_;  // what is watched
-  DeviceMemory scores_;   // of one attention, then its probabilities
+  PinnedMemory inputs_;  // of a step, as they will lie on the device
+  PinnedMemory logits_;  // [rows, vocabulary]
   std::vector<int64_t> rope_places_;
   int64_t x_place_ = 0, high_place_ = 0, low_place_ = 0, scales_place_ = 0, sums_place_ = 0;
   int64_t parts_place_ = 0, inputs_place_ = 0;
   int64_t state_place_ = 0, tokens_place_ = 0;  // within the inputs
   Graphs graphs_;
   Pace pace_;
+  Watching watching_;
 
   // Of the current step.
   const Step* step_ = nullptr;
   int64_t tokens_ = 0;
   std::vector<int64_t> first_row_, lean_first_row_;  // by value
-  std::vector<Watched> watched_;                     // in the order of the ops
-  Layout copies_;                                    // what results_ holds
 };
 
 std::string gigabytes(int64_t bytes) {
@@ -587,8 +499,9 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   LS_TRY_VOID(weights.load());
   LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
   LS_TRY(Stream stream, Stream::create());
+  LS_TRY(Stream copies, Stream::create());
   auto executor = std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache),
-                                                 half, std::move(stream));
+                                                 half, std::move(stream), std::move(copies));
   LS_TRY_VOID(executor->prepare_generation());
   return executor;
 }
