@@ -274,6 +274,37 @@ TEST_F(Cuda, PromptLengths) {
   }
 }
 
+// Of all head sizes that the tensor cores take, and one that they do not, with caches of both
+// kinds.
+TEST_F(Cuda, HeadSizes) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  for (const int64_t head_size : {32, 64, 80, 96, 128}) {
+    forge::Spec spec = small_spec("llama", "f16", random_.next());
+    spec.width = spec.heads * head_size;
+    const std::string path = (folder->path() / "model.gguf").string();
+    ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
+    check_model(fmt::format("heads of {}", head_size), path, 217, kFloatModel, kFloatModelAndCache);
+  }
+}
+
+// Keys and values that a half does not hold.
+TEST_F(Cuda, CacheRanges) {
+  for (const double keys : {1e-7, 1e6})
+    for (const double values : {1e-8, 1e8}) {
+      CaseBuilder builder(seed_);
+      builder.tokens = 150;
+      const op::Attention attention{
+          .heads = 4, .kv_heads = 2, .head_size = 64, .value_size = 64, .scale = 0.125};
+      const op::ValueId q = builder.input(4 * 64, 2 / keys);
+      const op::ValueId k = builder.input(2 * 64, keys);
+      builder.attention(attention, q, k, builder.input(2 * 64, values));
+      const op::Program& program = builder.finish();
+      check(fmt::format("keys of {:.0e}, values of {:.0e}", keys, values), program, builder.ids,
+            DType::kF32, 2 * limit(Rounding::kCache, false));
+    }
+}
+
 TEST_F(Cuda, LongContext) {
   const auto folder = TemporaryFolder::create();
   ASSERT_TRUE(folder.ok());

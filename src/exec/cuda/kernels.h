@@ -21,7 +21,7 @@ void run_attention(const AttentionCall& call, cudaStream_t stream);
 // Scores and probabilities, for who watches.
 void run_scores(const AttentionCall& call, cudaStream_t stream);
 // The same for many tokens and positions in one span; false where heads have a size that they do
-// not take. The first needs tensor cores and a cache of halves.
+// not take. The first needs tensor cores.
 bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream);
 bool run_prompt_attention(const AttentionCall& call, cudaStream_t stream);
 

@@ -65,10 +65,11 @@ __device__ inline void split(float x, float y, uint32_t& high, uint32_t& low) {
 }
 
 // The power of two that brings numbers up to `most` into a half's range with bits to spare, as its
-// exponent.
+// exponent. Infinity stays what it is.
+constexpr int kMostShift = 100;  // a float's exponent has room for it either way
 __device__ inline int shift_into_range(float most) {
   const int exponent = static_cast<int>(__float_as_uint(most) >> 23) - 127;
-  return exponent >= 128 || exponent < -100 ? 0 : 12 - exponent;
+  return exponent >= 128 ? 0 : min(12 - exponent, kMostShift);
 }
 __device__ inline float power_of_two(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);

@@ -1,7 +1,7 @@
-// Attention of many tokens on the tensor cores, for caches of halves. A block takes one key-value
-// head and 128 rows (a query head of a token each), and goes through the positions in tiles of 64
-// that all of them share. Queries and probabilities go as two halves each, keys and values are
-// halves already: the products are those of single precision, and so are the sums.
+// Attention of many tokens on the tensor cores. A block takes one key-value head and 128 rows (a
+// query head of a token each), and goes through the positions in tiles of 64 that all of them
+// share. Queries and probabilities go as two halves each. Keys and values are halves already, or go
+// as two as well: the products are those of single precision, and so are the sums.
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
@@ -19,19 +19,20 @@ constexpr float kLog2OfE = 1.4426950408889634f;
 
 // One row the slow way, by a warp, from nothing but what it sees: where a number that is not finite
 // lies in a tile, zero times it is not zero for the rows that do not see it.
+template <class T>
 __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int64_t head) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t kv_head = head / (call.heads / call.kv_heads);
   const Range range = seen_by(call, call.state->first_position + t);
   const float* q = call.q + (t * call.heads + head) * call.head_size;
-  const __half* keys =
-      static_cast<const __half*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
-  const __half* values = static_cast<const __half*>(call.cache.values) +
-                         kv_head * call.cache.positions * call.value_size;
+  const T* keys =
+      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
+  const T* values =
+      static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * call.value_size;
   const auto score = [&](int64_t p) {
     float sum = 0;
     for (int64_t i = 0; i < call.head_size; ++i)
-      sum = fmaf(q[i], __half2float(keys[p * call.head_size + i]), sum);
+      sum = fmaf(q[i], static_cast<float>(keys[p * call.head_size + i]), sum);
     return finish_score(call, sum);
   };
   float most = -INFINITY;
@@ -44,21 +45,92 @@ __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int6
   for (int64_t d = 0; d < call.value_size; ++d) {
     float mix = 0;
     for (int64_t p = range.begin + lane; p < range.end; p += kWarp)
-      mix = fmaf(expf(score(p) - most), __half2float(values[p * call.value_size + d]), mix);
+      mix = fmaf(expf(score(p) - most), static_cast<float>(values[p * call.value_size + d]), mix);
     mix = warp_sum(mix);
     if (lane == 0) out[d] = mix / total;
   }
 }
 
-template <int D>
-__global__ void __launch_bounds__(kThreads, 2)
+// A tile of keys or values in shared memory, times 2^shift.
+template <int D, class T>
+struct Tile {
+  static constexpr int kStride = D + kPadding;
+  static constexpr bool kSplit = sizeof(T) == 4;
+  static constexpr int kBytes = kPositions * (kStride * 2 * (kSplit ? 2 : 1) +
+                                              (kSplit ? D * static_cast<int>(sizeof(T)) : 0));
+
+  T* raw;        // [positions][D] on its way, where it is split afterwards
+  __half* high;  // [positions][D]
+  __half* low;
+  int shift = 0;
+
+  __device__ explicit Tile(unsigned char* memory)
+      : raw(reinterpret_cast<T*>(memory)),
+        high(reinterpret_cast<__half*>(memory + (kSplit ? kPositions * D * sizeof(T) : 0))),
+        low(high + kPositions * kStride) {}
+
+  // Four threads take a position, each every fourth 16 bytes of it. Positions from `last` on are
+  // zeros.
+  static constexpr int kOfThread = 16 / sizeof(T);
+  template <class Visitor>
+  static __device__ void visit(Visitor&& visitor) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = thread % 4 * kOfThread; i < D; i += 4 * kOfThread) visitor(thread / 4, i);
+  }
+  __device__ void start_copy(const T* from, int begin, int last) {
+    visit([&](int p, int i) {
+      void* place = raw + p * D + i;
+      if constexpr (!kSplit) place = high + p * kStride + i;
+      if (begin + p < last)
+        copy_16(place, from + (int64_t{begin} + p) * D + i);
+      else
+        *static_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
+    });
+    end_group();
+  }
+  // What this thread has copied, as two halves each; `most_shift` is what the tile may be shifted
+  // by. By all threads; `shared` has a place for each warp.
+  __device__ void split_into_halves(int most_shift, float* shared) {
+    float most = 0;
+    const auto four = [&](int p, int i) {
+      return *reinterpret_cast<const float4*>(raw + p * D + i);
+    };
+    visit([&](int p, int i) {
+      const float4 x = four(p, i);
+      most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
+    });
+    most = warp_max(most);
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = most;
+    __syncthreads();
+    for (int i = 0; i < kThreads / kWarp; ++i) most = fmaxf(most, shared[i]);
+    shift = min(most_shift, shift_into_range(most));
+    const float scale = power_of_two(shift);
+    visit([&](int p, int i) {
+      const float4 x = four(p, i);
+      uint2 upper, lower;
+      split(x.x * scale, x.y * scale, upper.x, lower.x);
+      split(x.z * scale, x.w * scale, upper.y, lower.y);
+      *reinterpret_cast<uint2*>(high + p * kStride + i) = upper;
+      *reinterpret_cast<uint2*>(low + p * kStride + i) = lower;
+    });
+  }
+};
+
+template <int D, class T>
+constexpr int kShared = 2 * kRows* Tile<D, T>::kStride * 2 + 2 * Tile<D, T>::kBytes;
+
+template <int D, class T>
+__global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
     tensor_attention_kernel(const __grid_constant__ AttentionCall call) {
-  constexpr int kStride = D + kPadding;
-  extern __shared__ __align__(16) __half tiles[];
-  __half* q_high = tiles;                     // [rows][D]
-  __half* q_low = q_high + kRows * kStride;   // [rows][D]
-  __half* k = q_low + kRows * kStride;        // [positions][D]
-  __half* v = k + kPositions * kStride;       // [positions][D]
+  using Tile = Tile<D, T>;
+  constexpr int kStride = Tile::kStride;
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* q_high = reinterpret_cast<__half*>(memory);  // [rows][D]
+  __half* q_low = q_high + kRows * kStride;          // [rows][D]
+  unsigned char* rest = memory + 2 * kRows * kStride * sizeof(__half);
+  Tile k(rest), v(rest + Tile::kBytes);
+  __shared__ float mosts[2][kThreads / kWarp];
   __shared__ float unscale[kRows];            // from products of scaled queries to scores
   __shared__ int begins[kRows], ends[kRows];  // what each row sees
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
@@ -101,23 +173,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   __syncthreads();
   const int last = ends[kRows - 1], all_end = ends[0], all_begin = begins[kRows - 1];
-  const __half* keys =
-      static_cast<const __half*>(call.cache.keys) + kv_head * call.cache.positions * D;
-  const __half* values =
-      static_cast<const __half*>(call.cache.values) + kv_head * call.cache.positions * D;
-  // Positions past the last are zeros.
-  const auto start_copy = [&](const __half* from, __half* to, int begin) {
-    constexpr int kChunks = D / 8;
-    for (int i = thread; i < kPositions * kChunks; i += kThreads) {
-      const int p = i / kChunks, c = i % kChunks;
-      __half* place = to + p * kStride + c * 8;
-      if (begin + p < last)
-        copy_16(place, from + (int64_t{begin} + p) * D + c * 8);
-      else
-        *reinterpret_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
-    }
-    end_group();
-  };
+  const T* keys = static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * D;
+  const T* values = static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * D;
 
   // This thread has the rows `upper` and upper + 8 of the block, and two of each eight columns.
   const int upper = warp * 16 + lane / 4, pair = lane % 4 * 2;
@@ -127,10 +184,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   float mix[D / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
   int begin = begins[0] / kPositions * kPositions;
-  start_copy(keys, k, begin);
-  start_copy(values, v, begin);
+  if constexpr (Tile::kSplit) v.shift = kMostShift;
+  k.start_copy(keys, begin, last);
+  v.start_copy(values, begin, last);
   for (; begin < last; begin += kPositions) {
+    const bool more = begin + kPositions < last;
     wait_for_groups<1>();
+    if constexpr (Tile::kSplit) {
+      k.split_into_halves(kMostShift, mosts[0]);
+      // Each thread splits what it has copied: there is room for the next.
+      if (more)
+        k.start_copy(keys, begin + kPositions, last);
+      else
+        end_group();
+    }
     __syncthreads();
     float scores[kPositions / 8][4] = {};
 #pragma unroll
@@ -143,22 +210,29 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int n = 0; n < kPositions / 8; n += 2) {
         Right a, b;
-        load_matrices<false>(
-            k + (n * 8 + lane / 16 * 8 + lane % 8) * kStride + step * 16 + lane / 8 % 2 * 8,
-            a.words[0], a.words[1], b.words[0], b.words[1]);
+        const int from =
+            (n * 8 + lane / 16 * 8 + lane % 8) * kStride + step * 16 + lane / 8 % 2 * 8;
+        load_matrices<false>(k.high + from, a.words[0], a.words[1], b.words[0], b.words[1]);
         multiply_add(scores[n], high, a);
         multiply_add(scores[n], low, a);
         multiply_add(scores[n + 1], high, b);
         multiply_add(scores[n + 1], low, b);
+        if constexpr (Tile::kSplit) {
+          load_matrices<false>(k.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
+          multiply_add(scores[n], high, a);
+          multiply_add(scores[n + 1], high, b);
+        }
       }
     }
-    __syncthreads();  // the keys have been read
-    const bool more = begin + kPositions < last;
-    if (more)
-      start_copy(keys, k, begin + kPositions);
-    else
-      end_group();
+    if constexpr (!Tile::kSplit) {
+      __syncthreads();  // the keys have been read
+      if (more)
+        k.start_copy(keys, begin + kPositions, last);
+      else
+        end_group();
+    }
 
+    const float unscale_keys = power_of_two(-k.shift);
     const bool all_seen = begin >= all_begin && begin + kPositions <= all_end;
     float now[2] = {most[0], most[1]};
 #pragma unroll
@@ -166,6 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float score = scores[n][i] * unscales[i / 2];
+        if constexpr (Tile::kSplit) score *= unscale_keys;
         if (call.soft_cap > 0) score = call.soft_cap * tanhf(score / call.soft_cap);
         const int position = begin + n * 8 + pair + i % 2;
         if (!all_seen && (position < see_from[i / 2] || position >= see_to[i / 2]))
@@ -196,6 +271,21 @@ __global__ void __launch_bounds__(kThreads, 2)
         total[i / 2] += scores[n][i];
       }
     wait_for_groups<1>();
+    if constexpr (Tile::kSplit) {
+      const int before = v.shift;
+      v.split_into_halves(before, mosts[1]);
+      if (v.shift != before) {
+        const float change = power_of_two(max(v.shift - before, -126));
+#pragma unroll
+        for (int d = 0; d < D / 8; ++d)
+#pragma unroll
+          for (float& sum : mix[d]) sum *= change;
+      }
+      if (more)
+        v.start_copy(values, begin + kPositions, last);
+      else
+        end_group();
+    }
     __syncthreads();
 #pragma unroll
     for (int step = 0; step < kPositions / 16; ++step) {
@@ -207,19 +297,26 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int d = 0; d < D / 8; d += 2) {
         Right a, b;
-        load_matrices<true>(v + (step * 16 + lane % 16) * kStride + d * 8 + lane / 16 * 8,
-                            a.words[0], a.words[1], b.words[0], b.words[1]);
+        const int from = (step * 16 + lane % 16) * kStride + d * 8 + lane / 16 * 8;
+        load_matrices<true>(v.high + from, a.words[0], a.words[1], b.words[0], b.words[1]);
         multiply_add(mix[d], high, a);
         multiply_add(mix[d], low, a);
         multiply_add(mix[d + 1], high, b);
         multiply_add(mix[d + 1], low, b);
+        if constexpr (Tile::kSplit) {
+          load_matrices<true>(v.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
+          multiply_add(mix[d], high, a);
+          multiply_add(mix[d + 1], high, b);
+        }
       }
     }
-    __syncthreads();  // the values have been read
-    if (more)
-      start_copy(values, v, begin + kPositions);
-    else
-      end_group();
+    __syncthreads();  // keys and values have been read
+    if constexpr (!Tile::kSplit) {
+      if (more)
+        v.start_copy(values, begin + kPositions, last);
+      else
+        end_group();
+    }
   }
 
   bool fine = true;
@@ -232,7 +329,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     float* out = call.out + (token(row) * call.heads + head(row)) * D;
 #pragma unroll
     for (int d = 0; d < D / 8; ++d) {
-      const float2 two = {mix[d][2 * i] / total[i], mix[d][2 * i + 1] / total[i]};
+      const float unscale_values = power_of_two(-v.shift);
+      const float2 two = {mix[d][2 * i] / total[i] * unscale_values,
+                          mix[d][2 * i + 1] / total[i] * unscale_values};
       fine = fine && isfinite(two.x) && isfinite(two.y);
       *reinterpret_cast<float2*>(out + d * 8 + pair) = two;
     }
@@ -240,15 +339,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t wrong = __ballot_sync(~0u, !fine);  // by four lanes a pair of rows
   for (int i = 0; wrong != 0 && i < 16; ++i) {
     const int64_t row = first_row + warp * 16 + i;
-    if (row < rows && (wrong >> (i % 8 * 4) & 15u) != 0) redo_row(call, token(row), head(row));
+    if (row < rows && (wrong >> (i % 8 * 4) & 15u) != 0) redo_row<T>(call, token(row), head(row));
   }
 }
 
-template <int D>
+template <int D, class T>
 bool run(const AttentionCall& call, cudaStream_t stream) {
-  const auto kernel = tensor_attention_kernel<D>;
-  constexpr int kBytes = (2 * kRows + 2 * kPositions) * (D + kPadding) * 2;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+  const auto kernel = tensor_attention_kernel<D, T>;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared<D, T>) !=
       cudaSuccess) {
     cudaGetLastError();  // an older GPU: the other kernel will do
     return false;
@@ -257,7 +355,7 @@ bool run(const AttentionCall& call, cudaStream_t stream) {
   launch(
       kernel,
       dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(call.kv_heads)),
-      kThreads, kBytes, stream, call);
+      kThreads, kShared<D, T>, stream, call);
   return true;
 }
 
@@ -272,18 +370,19 @@ bool has_tensor_cores_for_it() {
 
 bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream) {
   static const bool can = has_tensor_cores_for_it();
-  if (!can || !call.cache.half || call.head_size != call.value_size ||
-      call.cache.positions >= INT32_MAX)
-    return false;
+  if (!can || call.head_size != call.value_size || call.cache.positions >= INT32_MAX) return false;
+  const auto run_for = [&]<int D>() {
+    return call.cache.half ? run<D, __half>(call, stream) : run<D, float>(call, stream);
+  };
   switch (call.head_size) {
     case 32:
-      return run<32>(call, stream);
+      return run_for.template operator()<32>();
     case 64:
-      return run<64>(call, stream);
+      return run_for.template operator()<64>();
     case 96:
-      return run<96>(call, stream);
+      return run_for.template operator()<96>();
     case 128:
-      return run<128>(call, stream);
+      return run_for.template operator()<128>();
     default:
       return false;
   }
