@@ -11,8 +11,10 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
       fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
   app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--kv", flags.kv,
-                 "Numbers in the KV cache: f16 (default) or f32; not of reference")
+  app.add_option(
+         "--kv", flags.kv,
+         "Numbers in the KV cache: f16 (default) or f32 (default on cuda for weights of f32); "
+         "not of reference")
       ->check(CLI::IsMember({"f16", "f32"}));
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");
@@ -28,9 +30,9 @@ Result<const exec::Device*> find_device(const DeviceFlags& flags) {
 }
 
 exec::Options options_of(const DeviceFlags& flags) {
-  return {.threads = flags.threads,
-          .kv = flags.kv == "f32" ? DType::kF32 : DType::kF16,
-          .repack = !flags.no_repack};
+  exec::Options out{.threads = flags.threads, .repack = !flags.no_repack};
+  if (!flags.kv.empty()) out.kv = flags.kv == "f32" ? DType::kF32 : DType::kF16;
+  return out;
 }
 
 }  // namespace lockstep::cli

@@ -12,7 +12,7 @@ namespace lockstep::cli {
 struct DeviceFlags {
   std::string name;  // empty: the fastest
   int threads = 0;
-  std::string kv = "";  // empty: f16
+  std::string kv = "";  // empty: by the device
   bool no_repack = false;
 };
 

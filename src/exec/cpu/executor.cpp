@@ -340,8 +340,9 @@ class CpuExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY(const Target* target, choose_target());
-  const bool half = options.kv == DType::kF16;
-  if (!half && options.kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  const DType kv = options.kv.value_or(DType::kF16);
+  const bool half = kv == DType::kF16;
+  if (!half && kv != DType::kF32) return error("the KV cache can be f16 or f32");
   int64_t cache_bytes = 0;
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what))

@@ -471,8 +471,13 @@ std::string gigabytes(int64_t bytes) {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY_VOID(available());
-  const bool half = options.kv == DType::kF16;
-  if (!half && options.kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  const bool single = std::ranges::all_of(program.ops, [](const op::Op& op) {
+    const auto* linear = std::get_if<op::Linear>(&op.what);
+    return linear == nullptr || linear->weight.format->format() == quant::Format::kF32;
+  });
+  const DType kv = options.kv.value_or(single ? DType::kF32 : DType::kF16);
+  const bool half = kv == DType::kF16;
+  if (!half && kv != DType::kF32) return error("the KV cache can be f16 or f32");
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what);
         attention != nullptr &&
@@ -494,7 +499,8 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
         "of {} positions; {}",
         gigabytes(free), gigabytes(weights.size_bytes() + cache_bytes),
         gigabytes(weights.size_bytes()), gigabytes(cache_bytes), program.context_length,
-        fits > 0 ? fmt::format("try --ctx {}", fits) : std::string("the weights alone do not fit"));
+        fits == 0 ? std::string("the weights alone do not fit")
+                  : fmt::format("try --ctx {}{}", fits, half ? "" : ", or --kv f16"));
   }
   LS_TRY_VOID(weights.load());
   LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
