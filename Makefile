@@ -19,12 +19,13 @@ setup:
 
 build: setup
 	cmake --preset release -DLOCKSTEP_WERROR=$(WERROR)
-	cmake --build --preset release -j $(JOBS)
+	cmake --build --preset release -j $(JOBS) --target lockstep
 
 run: build
 	scripts/first_run
 
 test: build
+	cmake --build --preset release -j $(JOBS)
 	scripts/check_format
 	ctest --preset release -j $(JOBS)
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
@@ -32,6 +33,7 @@ test: build
 	ctest --preset asan -j $(JOBS)
 
 peer-test: build
+	cmake --build --preset release -j $(JOBS)
 	tests/peer/run
 
 bench: build

@@ -8,7 +8,7 @@
 namespace lockstep::engine {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 Logprobs of(const std::vector<double>& logits, exec::TokenId chosen, int64_t top) {
   return logprobs_of({DType::kF64, logits.data(), {1, std::ssize(logits)}}, 0, chosen, top);
@@ -31,13 +31,13 @@ TEST(Logprobs, TiesByIdAndNoMoreThanThereAre) {
 }
 
 TEST(Logprobs, StrangeLogits) {
-  const Logprobs one = of({kInfinity, 3, -kInfinity, std::nan("")}, 0, 4);
+  const Logprobs one = of({kInfinite, 3, -kInfinite, std::nan("")}, 0, 4);
   EXPECT_EQ(one.chosen, 0);
   ASSERT_EQ(one.top.size(), 3u);
-  EXPECT_EQ(one.top[1].value, -kInfinity);
-  EXPECT_NEAR(of({kInfinity, kInfinity}, 1, 0).chosen, std::log(0.5), 1e-12);
-  EXPECT_NEAR(of({-kInfinity, -kInfinity}, 1, 0).chosen, std::log(0.5), 1e-12);
-  EXPECT_EQ(of({std::nan(""), std::nan("")}, 0, 5).chosen, -kInfinity);
+  EXPECT_EQ(one.top[1].value, -kInfinite);
+  EXPECT_NEAR(of({kInfinite, kInfinite}, 1, 0).chosen, std::log(0.5), 1e-12);
+  EXPECT_NEAR(of({-kInfinite, -kInfinite}, 1, 0).chosen, std::log(0.5), 1e-12);
+  EXPECT_EQ(of({std::nan(""), std::nan("")}, 0, 5).chosen, -kInfinite);
 }
 
 TEST(Logprobs, TheRowThatIsAskedFor) {

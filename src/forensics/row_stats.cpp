@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kHugeAtLeast = 1e6;
 constexpr double kHugeRatio = 0x1p24;
-constexpr int64_t kSample = 256;  // numbers of a row that the signs are looked for in
+constexpr int64_t kSignSample = 256;  // numbers of a row that the signs are looked for in
 
 // Whether four numbers in a row have the same bits and are not 0.
 bool has_run(const Row& row) {
@@ -33,7 +33,7 @@ bool has_run(const Row& row) {
 bool is_varied(const Row& row) {
   std::array<double, 4> seen{};
   size_t count = 0;
-  for (int64_t i = 0; i < std::min(row.count(), 4 * kSample); ++i) {
+  for (int64_t i = 0; i < std::min(row.count(), 4 * kSignSample); ++i) {
     const double value = row.at(i);
     if (!std::isfinite(value) || value == 0 || value == 1) continue;
     if (std::find(seen.begin(), seen.begin() + static_cast<long>(count), value) !=
@@ -107,7 +107,7 @@ RowStats measure(const Row& row) {
   stats.varied = is_varied(row);
   stats.closer_look = stats.nans > 0 || stats.plus_infinities > 0 || stats.minus_infinities > 0 ||
                       stats.denormals > 0 || saturated || is_huge(stats.largest, stats.median) ||
-                      has_run(row) || looks_like_pairs(row, kSample).has_value() ||
+                      has_run(row) || looks_like_pairs(row, kSignSample).has_value() ||
                       longest_text(row).length >= kTextBytes;
   return stats;
 }

@@ -46,7 +46,7 @@ void for_rows(const std::vector<size_t>& rows, const std::string& label,
   }
 }
 
-double median_of(std::vector<double> values) {
+double median_of_nonzero(std::vector<double> values) {
   std::erase(values, 0.0);
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<long>(values.size() / 2);
@@ -76,7 +76,7 @@ class Scanner {
     for (const Span& span : spans_) {
       std::vector<double> medians;
       for (size_t i = span.begin; i < span.end; ++i) medians.push_back(stats_[i].median);
-      scales_.push_back(median_of(std::move(medians)));
+      scales_.push_back(median_of_nonzero(std::move(medians)));
     }
     find_copies();
     examine();

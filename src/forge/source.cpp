@@ -53,8 +53,8 @@ const std::vector<std::byte>& Pools::pool(quant::Format format, double deviation
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       Random random(mix(seed, static_cast<uint64_t>(chunk)));
       for (float& value : values) value = static_cast<float>(deviation * random.gaussian());
-      encode(format, values.data(), kChunkValues,
-             bytes.data() + quant::size_bytes(info, chunk * kChunkValues));
+      forge::encode(format, values.data(), kChunkValues,
+                    bytes.data() + quant::size_bytes(info, chunk * kChunkValues));
     }
   });
   return bytes;
@@ -87,7 +87,7 @@ void TensorSource::make(int64_t begin, int64_t end, std::byte* out) const {
     std::byte* place = out + first_byte(chunk) - first_byte(begin);
     const uint64_t chunk_seed = mix(seed_, static_cast<uint64_t>(chunk));
     if (!filling_.fixed.empty())
-      encode(format_.format(), filling_.fixed.data(), columns_, place);
+      forge::encode(format_.format(), filling_.fixed.data(), columns_, place);
     else if (pool_ != nullptr)
       make_from_pool(chunk_seed, rows, place);
     else
@@ -100,7 +100,7 @@ void TensorSource::make_fresh(uint64_t chunk_seed, int64_t values, std::byte* ou
   std::vector<float> numbers(static_cast<size_t>(values));
   for (float& number : numbers)
     number = static_cast<float>(filling_.mean + filling_.deviation * random.gaussian());
-  encode(format_.format(), numbers.data(), values, out);
+  forge::encode(format_.format(), numbers.data(), values, out);
 }
 
 void TensorSource::make_from_pool(uint64_t chunk_seed, int64_t rows, std::byte* out) const {

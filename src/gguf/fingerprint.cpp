@@ -77,7 +77,7 @@ std::vector<std::string> hash_tensors(const File& file, const std::vector<const 
 }
 
 template <class T>
-void append_number(std::string& out, T value) {
+void add_number(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
@@ -91,13 +91,13 @@ std::string compute_fingerprint(const File& file) {
     append_value(text, entry->value);
   }
   const auto tensors = by_name(file.tensors(), &Tensor::name);
-  append_number(text, static_cast<uint64_t>(tensors.size()));
+  add_number(text, static_cast<uint64_t>(tensors.size()));
   const auto hashes = hash_tensors(file, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     append_text(text, tensors[i]->name);
-    append_number(text, tensors[i]->format->id);
-    append_number(text, static_cast<uint32_t>(tensors[i]->dims.size()));
-    for (const int64_t dim : tensors[i]->dims) append_number(text, dim);
+    add_number(text, tensors[i]->format->id);
+    add_number(text, static_cast<uint32_t>(tensors[i]->dims.size()));
+    for (const int64_t dim : tensors[i]->dims) add_number(text, dim);
     text += hashes[i];
   }
   std::string digits;

@@ -13,8 +13,6 @@ namespace {
 
 namespace reference = exec::reference;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Examples of a value that was not recorded. Their spread is taken over whole rows.
 constexpr int kSamples = 2;
 // Numbers of a value that are judged at a time, and that are kept for reuse.
@@ -116,7 +114,8 @@ Matrix Replay::read(op::ValueId id, Positions positions) const {
       scores ? score_width(*producer_[static_cast<size_t>(id)], positions) : value.width;
   Matrix out(static_cast<int64_t>(positions.size()), lines * width);
   // What was not recorded is not seen.
-  if (scores && value.name.ends_with("attn_scores")) std::ranges::fill(out.values, -kInfinity);
+  if (scores && value.name.ends_with("attn_scores"))
+    std::ranges::fill(out.values, -std::numeric_limits<double>::infinity());
   for (size_t r = 0; r < positions.size(); ++r) {
     const auto row = *usable_row(id, positions[r]);
     int64_t kept = std::min(width, row.width);

@@ -12,7 +12,7 @@ namespace {
 
 namespace reference = exec::reference;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kHidden = -std::numeric_limits<double>::infinity();  // a masked score
 
 enum class Part { kMix, kScores, kProbs };
 
@@ -47,7 +47,7 @@ struct AttentionReplay {
            Matrix* variance) const {
     const auto n = static_cast<size_t>(width);
     const int64_t kv_head = head / (attention.heads / attention.kv_heads);
-    std::vector<double> row(n, -kInfinity);
+    std::vector<double> row(n, kHidden);
     std::vector<double> score_variances(n);
     const auto finish = [&](const std::vector<double>& values, const std::vector<double>& spread) {
       std::ranges::copy(values, out.row(r) + head * width);
@@ -139,7 +139,7 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
                           (inputs[0] != nullptr && inputs[0]->tainted[r]) ||
                           std::any_of(start.row(static_cast<int64_t>(r)),
                                       start.row(static_cast<int64_t>(r)) + start.columns,
-                                      [](double x) { return std::isnan(x) || x == kInfinity; });
+                                      [](double x) { return std::isnan(x) || x == -kHidden; });
   }
   sample(
       [&](std::span<const Matrix* const> in) {

@@ -10,6 +10,8 @@
 
 namespace lockstep::quant {
 
+inline constexpr float kLargestHalf = 65504;
+
 // Values of a block times 2^-exponent.
 struct Normalized {
   float values[256];

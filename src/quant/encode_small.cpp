@@ -8,7 +8,6 @@
 namespace lockstep::quant {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 constexpr float kLargestBfloat = 0x1.fep127f;
 
 // Four lower bits of each code, as all formats of 32 values keep them.

@@ -13,7 +13,6 @@
 namespace lockstep::quant {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 constexpr int kRounds = 2;  // of choosing whole-number scales and refitting the half scales
 
 struct Scaled {

@@ -8,8 +8,6 @@ namespace {
 
 using parity::CheckpointResult;
 
-constexpr size_t kWorst = 10;
-
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '-' || c == '/';

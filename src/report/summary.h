@@ -40,6 +40,7 @@ std::vector<const parity::CheckpointResult*> stations(const parity::Comparison& 
 // then by relative difference.
 std::vector<const parity::CheckpointResult*> worst(const parity::Comparison& comparison,
                                                    size_t most);
+inline constexpr size_t kWorst = 10;  // as many as texts list
 
 // Error over bound of the side that is worse; 0 where neither was judged, infinity for a NaN.
 double worst_ratio(const parity::CheckpointResult& result);

@@ -10,7 +10,6 @@ namespace {
 
 using parity::CheckpointResult;
 
-constexpr size_t kWorst = 10;
 constexpr int64_t kBar = 16;
 // A relative difference this small has no bar, one of 1 a whole one: the scale is logarithmic.
 constexpr double kSmallestPower = -16;

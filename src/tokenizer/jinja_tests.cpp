@@ -16,10 +16,6 @@ struct NamedTest {
   Test test;
 };
 
-bool is_number(const Value& value) {
-  return value.is<bool>() || value.is<int64_t>() || value.is<double>();
-}
-
 bool is_iterable(const Value& value) {
   return value.text() || value.list() || value.dict() || value.is<Undefined>();
 }

@@ -7,11 +7,11 @@
 
 namespace lockstep::tokenizer::jinja {
 
-namespace {
-
 bool is_number(const Value& value) {
   return value.is<bool>() || value.is<int64_t>() || value.is<double>();
 }
+
+namespace {
 
 int64_t integer_of(const Value& value) {
   return value.is<bool>() ? int64_t{*value.as<bool>()} : *value.as<int64_t>();

@@ -144,6 +144,7 @@ Value from_json(const nlohmann::ordered_json& json, Budget& budget);
 int32_t depth_of(const Value& value);
 std::string type_name(const Value& value);  // as Python names it
 [[noreturn]] void fail_undefined(const Value& value);
+bool is_number(const Value& value);
 bool truthy(const Value& value);
 bool equal(const Value& left, const Value& right, Budget& budget);
 // Below, equal or above as -1, 0, 1. An error where Python cannot order the two.

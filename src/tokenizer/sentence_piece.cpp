@@ -11,19 +11,19 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 
-struct Symbol {
+struct Piece {
   int64_t prev;
   int64_t next;
   int64_t begin;  // in the marked text
   int64_t size;   // bytes; 0 once merged into its left neighbour
 };
 
-struct Candidate {
+struct PiecePair {
   float score;
   int64_t left;  // index of the left symbol
   int64_t size;  // of both when this was queued: else it is stale
 
-  bool operator<(const Candidate& other) const {  // heaps have the largest on top
+  bool operator<(const PiecePair& other) const {  // heaps have the largest on top
     return score != other.score ? score < other.score : left > other.left;
   }
 };
@@ -83,9 +83,9 @@ class SentencePieceEncoder final : public Encoder {
   }
 
  private:
-  void queue(std::string_view text, const std::vector<Symbol>& symbols, int64_t left,
-             std::vector<Candidate>& heap) const {
-    const Symbol& a = symbols[static_cast<size_t>(left)];
+  void queue(std::string_view text, const std::vector<Piece>& symbols, int64_t left,
+             std::vector<PiecePair>& heap) const {
+    const Piece& a = symbols[static_cast<size_t>(left)];
     if (a.next < 0) return;
     const int64_t size = a.size + symbols[static_cast<size_t>(a.next)].size;
     const TokenId id =
@@ -127,13 +127,13 @@ class SentencePieceEncoder final : public Encoder {
   }
 
   struct Scratch {
-    std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<Piece> symbols;
+    std::vector<PiecePair> heap;
   };
 
   void encode_word(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
-    std::vector<Symbol>& symbols = scratch.symbols;
-    std::vector<Candidate>& heap = scratch.heap;
+    std::vector<Piece>& symbols = scratch.symbols;
+    std::vector<PiecePair>& heap = scratch.heap;
     symbols.clear();
     heap.clear();
     const auto end = static_cast<int64_t>(text.size());
@@ -146,11 +146,11 @@ class SentencePieceEncoder final : public Encoder {
     for (size_t i = 0; i < symbols.size(); ++i) queue(text, symbols, static_cast<int64_t>(i), heap);
     while (!heap.empty()) {
       std::pop_heap(heap.begin(), heap.end());
-      const Candidate best = heap.back();
+      const PiecePair best = heap.back();
       heap.pop_back();
-      Symbol& left = symbols[static_cast<size_t>(best.left)];
+      Piece& left = symbols[static_cast<size_t>(best.left)];
       if (left.size == 0 || left.next < 0) continue;
-      Symbol& right = symbols[static_cast<size_t>(left.next)];
+      Piece& right = symbols[static_cast<size_t>(left.next)];
       if (left.size + right.size != best.size) continue;
       left.size = best.size;
       left.next = right.next;
@@ -160,7 +160,7 @@ class SentencePieceEncoder final : public Encoder {
       queue(text, symbols, best.left, heap);
     }
     for (int64_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-      const Symbol& symbol = symbols[static_cast<size_t>(i)];
+      const Piece& symbol = symbols[static_cast<size_t>(i)];
       append(text.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(symbol.size)), out);
     }
   }

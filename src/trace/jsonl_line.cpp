@@ -13,7 +13,7 @@ namespace lockstep::trace {
 namespace {
 
 constexpr int kDeepest = 64;
-constexpr int64_t kMostPositions = int64_t{1} << 40;
+constexpr int64_t kLargestIndex = int64_t{1} << 40;
 constexpr size_t kMostDims = 8;
 
 // Thrown out of the parser to read_jsonl_line, nowhere else.
@@ -268,7 +268,7 @@ std::vector<int64_t> read_shape(LineParser& in) {
       throw Bad{start, fmt::format("more than {} dimensions in a shape", kMostDims)};
   };
   if (in.peek() != '"') {
-    in.array([&] { add(integer(in, kMostPositions, "a size that is whole and not negative")); });
+    in.array([&] { add(integer(in, kLargestIndex, "a size that is whole and not negative")); });
     return shape;
   }
   const std::string text = in.string();
@@ -288,7 +288,7 @@ std::vector<int64_t> read_shape(LineParser& in) {
     if (rest.starts_with(closing)) break;
     int64_t extent = 0;
     const auto [end, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), extent);
-    if (problem != std::errc() || extent < 0 || extent > kMostPositions) throw wrong();
+    if (problem != std::errc() || extent < 0 || extent > kLargestIndex) throw wrong();
     add(extent);
     rest.remove_prefix(static_cast<size_t>(end - rest.data()));
     trim();
@@ -336,7 +336,7 @@ LineOutcome read_jsonl_line(std::string_view line) {
         record.checkpoint = checkpoint_name(in.string());
         has_checkpoint = true;
       } else if (field == "token_idx") {
-        record.position = integer(in, kMostPositions, "a position: a whole number, 0 or more");
+        record.position = integer(in, kLargestIndex, "a position: a whole number, 0 or more");
         has_position = true;
       } else if (field == "values") {
         record.values.clear();

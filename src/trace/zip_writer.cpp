@@ -8,7 +8,7 @@ namespace lockstep::trace {
 namespace {
 
 constexpr uint32_t kInZip64 = 0xffffffff;      // "see the zip64 field"
-constexpr uint16_t kVersion = 45;              // the first with zip64
+constexpr uint16_t kZipVersion = 45;           // the first with zip64
 constexpr uint16_t kFlags = 1 << 3 | 1 << 11;  // the checksum follows; names are UTF-8
 constexpr uint16_t kDate = 1 << 5 | 1;         // 1980-01-01: the same bytes from the same data
 
@@ -40,7 +40,7 @@ Result<void> ZipWriter::begin(const std::string& name, int64_t size_bytes) {
   members_.push_back({name, left_, written_, static_cast<uint32_t>(crc32(0, nullptr, 0))});
   std::string header;
   u32(header, 0x04034b50);
-  u16(header, kVersion);
+  u16(header, kZipVersion);
   u16(header, kFlags);
   u16(header, 0);  // stored
   u16(header, 0);
@@ -83,8 +83,8 @@ Result<void> ZipWriter::finish() {
   for (const Member& member : members_) {
     std::string entry;
     u32(entry, 0x02014b50);
-    u16(entry, kVersion);
-    u16(entry, kVersion);
+    u16(entry, kZipVersion);
+    u16(entry, kZipVersion);
     u16(entry, kFlags);
     u16(entry, 0);
     u16(entry, 0);
@@ -111,8 +111,8 @@ Result<void> ZipWriter::finish() {
   std::string tail;
   u32(tail, 0x06064b50);  // zip64 end of directory
   u64(tail, 44);
-  u16(tail, kVersion);
-  u16(tail, kVersion);
+  u16(tail, kZipVersion);
+  u16(tail, kZipVersion);
   u32(tail, 0);
   u32(tail, 0);
   u64(tail, members_.size());

@@ -78,9 +78,9 @@ class Recording : public ::testing::TestWithParam<const char*> {
 };
 
 // Remembers rows by name and position.
-class Keeper : public exec::Observer {
+class RowKeeper : public exec::Observer {
  public:
-  explicit Keeper(const op::Program& program) : program_(program) {}
+  explicit RowKeeper(const op::Program& program) : program_(program) {}
   void begin_step(int64_t first_position, int64_t tokens) override {
     first_ = first_position;
     tokens_ = tokens;
@@ -116,7 +116,7 @@ TEST_P(Recording, ChangesNoBitAndHoldsEveryValue) {
   const std::vector<double> expected = run(*plain, nullptr);
   const auto watched = executor();
   const auto recording = recorder(watched->dtype(), "all");
-  Keeper keeper(program_);
+  RowKeeper keeper(program_);
   exec::Observers both;
   both.add(recording.get());
   both.add(&keeper);

@@ -10,8 +10,9 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFiles[] = {"haiku-gpt2-f32", "haiku-granite-q4_k_m", "haiku-llama-q4_k_m",
-                                  "haiku-phi3-q4_k_m", "haiku-qwen2-q4_k_m"};
+constexpr const char* kSessionFiles[] = {"haiku-gpt2-f32", "haiku-granite-q4_k_m",
+                                         "haiku-llama-q4_k_m", "haiku-phi3-q4_k_m",
+                                         "haiku-qwen2-q4_k_m"};
 
 struct Answer {
   std::vector<engine::TokenId> tokens;
@@ -78,7 +79,7 @@ TEST(SessionReuse, ChangesNoBit) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   for (const char* device : {"cpu", "reference"})
-    for (const char* file : kFiles) {
+    for (const char* file : kSessionFiles) {
       SCOPED_TRACE(fmt::format("{} on {}", file, device));
       SessionOf cold(file, device), warm(file, device);
       const auto below = [&](int64_t n) {

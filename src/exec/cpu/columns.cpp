@@ -5,7 +5,7 @@
 namespace lockstep::exec::cpu {
 namespace {
 
-constexpr int64_t kBlock = 256;
+constexpr int64_t kScaleBlock = 256;
 
 template <class T>
 void grow(std::vector<T>& vector, int64_t size) {
@@ -13,7 +13,7 @@ void grow(std::vector<T>& vector, int64_t size) {
 }
 
 int64_t blocks_of(int64_t length) {
-  return (length + kBlock - 1) / kBlock;
+  return (length + kScaleBlock - 1) / kScaleBlock;
 }
 
 }  // namespace
