@@ -25,6 +25,7 @@ class Cuda : public ::testing::Test {
   // Runs `program` in several ways; the largest NMSE of its logits against the reference.
   void check(const std::string& name, const op::Program& program,
              std::span<const exec::TokenId> ids, DType kv, double most) {
+    ASSERT_FALSE(ids.empty()) << name;
     const Outcome expected = run(program, ids, {});
     const Way whole{.device = "cuda", .options = {.kv = kv}};
     Way pieces = whole, ones = whole;
@@ -73,8 +74,18 @@ class Cuda : public ::testing::Test {
     check(name, *program, ids, DType::kF32, most_single);
   }
 
+  // The path of a new model, which takes the place of the one before.
+  std::string forged(const forge::Spec& spec) {
+    EXPECT_TRUE(folder_.ok());
+    const std::string path = (folder_->path() / "model.gguf").string();
+    const auto written = forge::write_model(spec, path, forge::Existing::kReplace);
+    EXPECT_TRUE(written.ok()) << written.error().message;
+    return path;
+  }
+
   uint64_t seed_ = std::random_device{}();
   Random random_{seed_};
+  Result<TemporaryFolder> folder_ = TemporaryFolder::create();
 };
 
 // Many rows meet quantized weights as halves, and others as two, which keep 22 bits.
@@ -128,14 +139,9 @@ TEST_F(Cuda, ShippedModels) {
 }
 
 TEST_F(Cuda, ForgedModels) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   for (const model::Architecture& arch : model::architectures())
     for (const char* type : kTypes) {
-      const std::string path = (folder->path() / "model.gguf").string();
-      const auto written = forge::write_model(small_spec(arch.name, type, random_.next()), path,
-                                              forge::Existing::kReplace);
-      ASSERT_TRUE(written.ok()) << written.error().message;
+      const std::string path = forged(small_spec(arch.name, type, random_.next()));
       const bool exact = std::string_view(type) == "f32" || std::string_view(type).ends_with("16");
       check_model(fmt::format("{} {}", arch.name, type), path, 45,
                   exact ? kFloatModel : kQuantizedModel,
@@ -146,15 +152,9 @@ TEST_F(Cuda, ForgedModels) {
 // A pass that was started on a guess is taken where the guess was right, and changes nothing where
 // it was wrong.
 TEST_F(Cuda, TokensAhead) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   for (const model::Architecture& arch : model::architectures()) {
     const std::string name = fmt::format("{} a token ahead", arch.name);
-    const std::string path = (folder->path() / "model.gguf").string();
-    ASSERT_TRUE(forge::write_model(small_spec(arch.name, "q8_0", random_.next()), path,
-                                   forge::Existing::kReplace)
-                    .ok());
-    const auto model = model::Model::load(path);
+    const auto model = model::Model::load(forged(small_spec(arch.name, "q8_0", random_.next())));
     ASSERT_TRUE(model.ok()) << model.error().message;
     constexpr int64_t kTokens = 40;
     const auto program = model->program(kTokens);
@@ -221,17 +221,13 @@ class Digests : public exec::Observer {
 // Copying takes longer than computing here, kernels write where others have been copied from, and
 // pinned memory does not hold it all.
 TEST_F(Cuda, WatchedValues) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   forge::Spec spec = small_spec("llama", "q8_0", random_.next());
   spec.layers = 4;
   spec.width = 1024;
   spec.heads = 8;
   spec.feed_forward = 4096;
   spec.context = 2048;
-  const std::string path = (folder->path() / "model.gguf").string();
-  ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
-  const auto model = model::Model::load(path);
+  const auto model = model::Model::load(forged(spec));
   ASSERT_TRUE(model.ok());
   const auto program = model->program(2048);
   ASSERT_TRUE(program.ok());
@@ -258,13 +254,9 @@ TEST_F(Cuda, WatchedValues) {
 }
 
 TEST_F(Cuda, PromptLengths) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   forge::Spec spec = small_spec("qwen2", "q4_k", random_.next());
   spec.context = 1024;
-  const std::string path = (folder->path() / "model.gguf").string();
-  ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
-  const auto model = model::Model::load(path);
+  const auto model = model::Model::load(forged(spec));
   ASSERT_TRUE(model.ok());
   for (const int64_t tokens : {1, 2, 31, 33, 511, 513}) {
     const auto program = model->program(tokens);
@@ -277,14 +269,11 @@ TEST_F(Cuda, PromptLengths) {
 // Of all head sizes that the tensor cores take, and one that they do not, with caches of both
 // kinds.
 TEST_F(Cuda, HeadSizes) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   for (const int64_t head_size : {32, 64, 80, 96, 128}) {
     forge::Spec spec = small_spec("llama", "f16", random_.next());
     spec.width = spec.heads * head_size;
-    const std::string path = (folder->path() / "model.gguf").string();
-    ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
-    check_model(fmt::format("heads of {}", head_size), path, 217, kFloatModel, kFloatModelAndCache);
+    check_model(fmt::format("heads of {}", head_size), forged(spec), 217, kFloatModel,
+                kFloatModelAndCache);
   }
 }
 
@@ -306,14 +295,10 @@ TEST_F(Cuda, CacheRanges) {
 }
 
 TEST_F(Cuda, LongContext) {
-  const auto folder = TemporaryFolder::create();
-  ASSERT_TRUE(folder.ok());
   forge::Spec spec = small_spec("llama", "q8_0", random_.next());
   spec.context = 8192;
   spec.layers = 1;
-  const std::string path = (folder->path() / "model.gguf").string();
-  ASSERT_TRUE(forge::write_model(spec, path, forge::Existing::kReplace).ok());
-  const auto model = model::Model::load(path);
+  const auto model = model::Model::load(forged(spec));
   ASSERT_TRUE(model.ok());
   const auto program = model->program(8192);
   ASSERT_TRUE(program.ok());
