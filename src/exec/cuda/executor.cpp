@@ -463,10 +463,6 @@ class CudaExecutor : public Executor {
   std::vector<int64_t> first_row_, lean_first_row_;  // by value
 };
 
-std::string gigabytes(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
@@ -486,22 +482,7 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
                    std::max(attention->head_size, attention->value_size), kLongestHead);
   Weights weights = Weights::plan(program);
   const int64_t cache_bytes = CudaExecutor::cache_bytes(program, half);
-  size_t free_bytes = 0, total_bytes = 0;
-  LS_TRY_VOID(check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
-  const auto free = static_cast<int64_t>(free_bytes);
-  if (weights.size_bytes() + cache_bytes > free) {
-    const int64_t rest = free - weights.size_bytes();
-    const int64_t fits = rest > 0 && cache_bytes > 0
-                             ? rest / std::max<int64_t>(1, cache_bytes / program.context_length)
-                             : 0;
-    return error(
-        "the GPU has {} free, and {} are needed: {} for the weights and {} for a KV cache "
-        "of {} positions; {}",
-        gigabytes(free), gigabytes(weights.size_bytes() + cache_bytes),
-        gigabytes(weights.size_bytes()), gigabytes(cache_bytes), program.context_length,
-        fits == 0 ? std::string("the weights alone do not fit")
-                  : fmt::format("try --ctx {}{}", fits, half ? "" : ", or --kv f16"));
-  }
+  LS_TRY_VOID(check_room(weights.size_bytes(), cache_bytes, program.context_length, half));
   LS_TRY_VOID(weights.load());
   LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
   LS_TRY(Stream stream, Stream::create());

@@ -1,10 +1,37 @@
 #include "exec/cuda/memory.h"
 
+#include <algorithm>
+
 namespace lockstep::exec::cuda {
+namespace {
+
+std::string gigabytes(int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+}  // namespace
 
 Result<void> check(cudaError_t code, std::string_view call) {
   if (code == cudaSuccess) return {};
   return error("CUDA: {}: {} ({})", call, cudaGetErrorString(code), cudaGetErrorName(code));
+}
+
+Result<void> check_room(int64_t weights_bytes, int64_t cache_bytes, int64_t positions,
+                        bool half_cache) {
+  size_t free_bytes = 0, total_bytes = 0;
+  LS_TRY_VOID(check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
+  const auto free = static_cast<int64_t>(free_bytes);
+  if (weights_bytes + cache_bytes <= free) return {};
+  const int64_t rest = std::max<int64_t>(0, free - weights_bytes);
+  const int64_t fits = rest / std::max<int64_t>(1, cache_bytes / positions);
+  return error(
+      "the GPU has {} free, and {} are needed: {} for the weights and {} for a KV cache of {} "
+      "positions; {}",
+      gigabytes(free), gigabytes(weights_bytes + cache_bytes), gigabytes(weights_bytes),
+      gigabytes(cache_bytes), positions,
+      rest == 0   ? std::string("the weights alone do not fit")
+      : fits == 0 ? std::string("there is no room for a single position")
+                  : fmt::format("try --ctx {}{}", fits, half_cache ? "" : ", or --kv f16"));
 }
 
 template <Place P>

@@ -15,6 +15,11 @@ namespace lockstep::exec::cuda {
 // An error names the call and, where there is one, the op that it was made for.
 Result<void> check(cudaError_t code, std::string_view call);
 
+// Whether weights and a KV cache of so many positions (of halves, or in single precision) fit into
+// what the device has free. An error says what would.
+Result<void> check_room(int64_t weights_bytes, int64_t cache_bytes, int64_t positions,
+                        bool half_cache);
+
 enum class Place { kDevice, kPinned };
 
 template <Place P>
