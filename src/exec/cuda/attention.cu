@@ -15,40 +15,56 @@ constexpr int kHeads = 8;
 constexpr int kTile = 64;  // positions at a time; four threads each
 constexpr int kHeadsOfThread = kHeads * kTile / kThreads;
 
-// Scores of one position for several heads, by one thread. 16 bytes of the key at a time where they
+// Eight numbers of a key, before they are unscaled.
+template <bool kSplit>
+__device__ inline void load_eight(const CacheHead<kSplit>& keys, int64_t place, float (&out)[8]) {
+  const auto add = [&](const __half* from) {
+    const uint4 words = *reinterpret_cast<const uint4*>(from + place);
+    const __half* numbers = reinterpret_cast<const __half*>(&words);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) out[k] += __half2float(numbers[k]);
+  };
+#pragma unroll
+  for (float& number : out) number = 0;
+  add(keys.high);
+  if constexpr (kSplit) add(keys.low);
+}
+
+// Scores of position p for several heads, by one thread. 16 bytes of the key at a time where they
 // are aligned so.
-template <class T, int H>
-__device__ inline void score(const AttentionCall& call, const float* q, const T* key,
-                             float (&out)[H]) {
-  constexpr int kNumbers = 16 / sizeof(T);
+template <bool kSplit, int H>
+__device__ inline void score(const AttentionCall& call, const float* q,
+                             const CacheHead<kSplit>& keys, int64_t p, float (&out)[H]) {
 #pragma unroll
   for (float& sum : out) sum = 0;
-  int64_t i = 0;
-  if (call.head_size % kNumbers == 0) {
+  if (call.head_size % 8 == 0) {
 #pragma unroll 4
-    for (; i < call.head_size; i += kNumbers) {
-      const uint4 words = *reinterpret_cast<const uint4*>(key + i);
-      const T* numbers = reinterpret_cast<const T*>(&words);
+    for (int64_t i = 0; i < call.head_size; i += 8) {
+      float numbers[8];
+      load_eight(keys, p * call.head_size + i, numbers);
 #pragma unroll
-      for (int k = 0; k < kNumbers; k += 4)
+      for (int k = 0; k < 8; k += 4)
 #pragma unroll
         for (int h = 0; h < H; ++h) {
           const float4 four = *reinterpret_cast<const float4*>(q + h * call.head_size + i + k);
-          out[h] = fmaf(four.x, number(numbers[k]), out[h]);
-          out[h] = fmaf(four.y, number(numbers[k + 1]), out[h]);
-          out[h] = fmaf(four.z, number(numbers[k + 2]), out[h]);
-          out[h] = fmaf(four.w, number(numbers[k + 3]), out[h]);
+          out[h] = fmaf(four.x, numbers[k], out[h]);
+          out[h] = fmaf(four.y, numbers[k + 1], out[h]);
+          out[h] = fmaf(four.z, numbers[k + 2], out[h]);
+          out[h] = fmaf(four.w, numbers[k + 3], out[h]);
         }
     }
-  }
-  for (; i < call.head_size; ++i)
 #pragma unroll
-    for (int h = 0; h < H; ++h) out[h] = fmaf(q[h * call.head_size + i], number(key[i]), out[h]);
+    for (float& sum : out) sum *= keys.unscale(p);
+  } else {
+    for (int64_t i = 0; i < call.head_size; ++i)
+#pragma unroll
+      for (int h = 0; h < H; ++h) out[h] = fmaf(q[h * call.head_size + i], keys.at(p, i), out[h]);
+  }
 #pragma unroll
   for (float& sum : out) sum = finish_score(call, sum);
 }
 
-template <class T, int D>  // D * kThreads numbers of a value, or fewer
+template <bool kSplit, int D>  // D * kThreads numbers of a value, or fewer
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const __grid_constant__ AttentionCall call) {
   let_next_start();
@@ -70,10 +86,8 @@ __global__ void __launch_bounds__(kThreads)
     range.begin = max(range.begin, int64_t{blockIdx.x} * call.span);
     range.end = min(range.end, (int64_t{blockIdx.x} + 1) * call.span);
   }
-  const T* keys =
-      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
-  const T* values =
-      static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * call.value_size;
+  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, call.head_size);
+  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, call.value_size);
   const float* q = call.q + (t * call.heads + first_head) * call.head_size;
   for (int64_t i = thread; i < kHeads * call.head_size; i += kThreads)
     shared_q[i] = i < heads * call.head_size ? q[i] : 0.0f;
@@ -95,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
       const int first = thread / kTile * kHeadsOfThread;
       float sums[kHeadsOfThread];
       if (first < heads) {
-        score(call, shared_q + first * call.head_size, keys + (begin + p) * call.head_size, sums);
+        score(call, shared_q + first * call.head_size, keys, begin + p, sums);
 #pragma unroll
         for (int h = 0; h < kHeadsOfThread; ++h) scores[first + h][p] = sums[h];
       }
@@ -129,11 +143,10 @@ __global__ void __launch_bounds__(kThreads)
     if (D > 1 || thread < parts * call.value_size) {
 #pragma unroll 8
       for (int p = part; p < count; p += parts) {
-        const T* value = values + (begin + p) * call.value_size;
 #pragma unroll
         for (int d = 0; d < D; ++d) {
           const int64_t place = first_place + d * kThreads;
-          const float v = D == 1 || place < call.value_size ? number(value[place]) : 0.0f;
+          const float v = D == 1 || place < call.value_size ? values.at(begin + p, place) : 0.0f;
 #pragma unroll
           for (int h = 0; h < kHeads; ++h) mix[h][d] = fmaf(scores[h][p], v, mix[h][d]);
         }
@@ -211,7 +224,7 @@ __global__ void combine_kernel(const __grid_constant__ AttentionCall call) {
 }
 
 // Scores and probabilities for who watches: a block a head and token.
-template <class T>
+template <bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     watch_kernel(const __grid_constant__ AttentionCall call) {
   let_next_start();
@@ -221,15 +234,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t kv_head = head / (call.heads / call.kv_heads);
   const Range range = seen_by(call, call.state->first_position + t);
   const float* q = call.q + (t * call.heads + head) * call.head_size;
-  const T* keys =
-      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
+  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, call.head_size);
   const int64_t place = (head * call.tokens + t) * call.positions;
   float* scores = call.scores + place;
   float* probs = call.probs + place;
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t p = thread; p < call.positions; p += kThreads) {
     float sum[1] = {-INFINITY};
-    if (p >= range.begin && p < range.end) score(call, q, keys + p * call.head_size, sum);
+    if (p >= range.begin && p < range.end) score(call, q, keys, p, sum);
     scores[p] = sum[0];
   }
   __syncthreads();
@@ -243,7 +255,7 @@ __global__ void __launch_bounds__(kThreads)
     probs[p] = p >= range.begin && p < range.end ? expf(scores[p] - largest) / sum : 0.0f;
 }
 
-template <class T>
+template <bool kSplit>
 void launch_all(const AttentionCall& call, cudaStream_t stream) {
   const int64_t group = call.heads / call.kv_heads;
   const auto heads = static_cast<unsigned>(call.heads);
@@ -255,22 +267,22 @@ void launch_all(const AttentionCall& call, cudaStream_t stream) {
   const bool prompt = call.splits == 1 && rows > 1 &&
                       (run_tensor_attention(call, stream) || run_prompt_attention(call, stream));
   if (!prompt)
-    launch(call.value_size <= kThreads ? attention_kernel<T, 1> : attention_kernel<T, 2>, grid,
-           kThreads, shared, stream, call);
+    launch(call.value_size <= kThreads ? attention_kernel<kSplit, 1> : attention_kernel<kSplit, 2>,
+           grid, kThreads, shared, stream, call);
   if (call.splits > 1) launch(combine_kernel, dim3(heads, rows), kThreads, 0, stream, call);
 }
 
 }  // namespace
 
 void run_attention(const AttentionCall& call, cudaStream_t stream) {
-  if (call.cache.half)
-    launch_all<__half>(call, stream);
+  if (call.cache.split())
+    launch_all<true>(call, stream);
   else
-    launch_all<float>(call, stream);
+    launch_all<false>(call, stream);
 }
 
 void run_scores(const AttentionCall& call, cudaStream_t stream) {
-  launch(call.cache.half ? watch_kernel<__half> : watch_kernel<float>,
+  launch(call.cache.split() ? watch_kernel<true> : watch_kernel<false>,
          dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.tokens)), kThreads, 0,
          stream, call);
 }

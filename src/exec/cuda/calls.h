@@ -39,11 +39,17 @@ struct StepState {
 // Positions that a block of attention takes in generation.
 inline constexpr int64_t kAttentionSpan = 64;
 
+// Keys or values as halves, or in single precision as two halves each: number = (high + low) *
+// 2^-shift.
+struct CachePlanes {
+  uint16_t* high = nullptr;  // [kv_heads][positions][size]
+  uint16_t* low = nullptr;   // null: halves alone
+  int8_t* shifts = nullptr;  // [kv_heads][positions]
+};
 struct Cache {
-  void* keys = nullptr;    // [kv_heads][positions][head_size]
-  void* values = nullptr;  // [kv_heads][positions][value_size]
-  bool half = false;
+  CachePlanes keys, values;
   int64_t positions = 0;  // room for
+  __host__ __device__ bool split() const { return keys.low != nullptr; }
 };
 
 // One op on one row, by a block of threads.

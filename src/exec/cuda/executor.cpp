@@ -55,9 +55,13 @@ class CudaExecutor : public Executor {
     Layout layout;
     for (const op::Op& op : program.ops)
       if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
-        const int64_t number = half ? 2 : 4;
-        layout.place(attention->kv_heads * program.context_length * attention->head_size * number);
-        layout.place(attention->kv_heads * program.context_length * attention->value_size * number);
+        for (const int64_t size : {attention->head_size, attention->value_size}) {
+          const int64_t rows = attention->kv_heads * program.context_length;
+          layout.place(rows * size * 2);
+          if (half) continue;
+          layout.place(rows * size * 2);
+          layout.place(rows);
+        }
       }
     return layout.bytes();
   }
@@ -109,14 +113,19 @@ class CudaExecutor : public Executor {
 
  private:
   Cache place_cache(const op::Attention& attention, Layout& layout) const {
-    const int64_t positions = program().context_length, number = half_cache_ ? 2 : 4;
+    const auto planes = [&](int64_t size) {
+      const int64_t rows = attention.kv_heads * program().context_length;
+      CachePlanes out;
+      out.high = cache_memory_.as<uint16_t>(layout.place(rows * size * 2));
+      if (half_cache_) return out;
+      out.low = cache_memory_.as<uint16_t>(layout.place(rows * size * 2));
+      out.shifts = cache_memory_.as<int8_t>(layout.place(rows));
+      return out;
+    };
     Cache out;
-    out.half = half_cache_;
-    out.positions = positions;
-    out.keys = cache_memory_.data() +
-               layout.place(attention.kv_heads * positions * attention.head_size * number);
-    out.values = cache_memory_.data() +
-                 layout.place(attention.kv_heads * positions * attention.value_size * number);
+    out.positions = program().context_length;
+    out.keys = planes(attention.head_size);
+    out.values = planes(attention.value_size);
     return out;
   }
 

@@ -22,7 +22,7 @@ __host__ __device__ Sizes sizes(int64_t head_size, int64_t value_size) {
           kPositions * static_cast<int>(value_size), kPositions * (kColumns + kPadding)};
 }
 
-template <class T>
+template <bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     prompt_kernel(const __grid_constant__ AttentionCall call) {
   let_next_start();
@@ -62,10 +62,8 @@ __global__ void __launch_bounds__(kThreads)
                         ? call.q[(token(column) * call.heads + head(column)) * head_size + d]
                         : 0.0f;
   }
-  const T* keys =
-      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * head_size;
-  const T* values =
-      static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * value_size;
+  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, head_size);
+  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, value_size);
   __syncthreads();
 
   float mix[4][kDims] = {};
@@ -76,10 +74,11 @@ __global__ void __launch_bounds__(kThreads)
     bool wild = false;  // a value that is not finite: zero times it is not zero
     for (int i = thread; i < kPositions * head_size; i += kThreads) {
       const int p = i / head_size, d = i % head_size;
-      k[d * kK + p] = p < count ? number(keys[(begin + p) * head_size + d]) : 0.0f;
+      k[d * kK + p] = p < count ? keys.at(begin + p, d) : 0.0f;
     }
     for (int i = thread; i < kPositions * value_size; i += kThreads) {
-      const float value = i < count * value_size ? number(values[begin * value_size + i]) : 0.0f;
+      const int p = i / value_size;
+      const float value = p < count ? values.at(begin + p, i - p * value_size) : 0.0f;
       wild |= !isfinite(value);
       v[i] = value;
     }
@@ -167,19 +166,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
+template <bool kSplit>
 bool run(const AttentionCall& call, cudaStream_t stream) {
   const Sizes size = sizes(call.head_size, call.value_size);
   const int bytes = (size.q + size.k + size.v + size.s) * static_cast<int>(sizeof(float));
-  if (cudaFuncSetAttribute(prompt_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
-      cudaSuccess) {
+  if (cudaFuncSetAttribute(prompt_kernel<kSplit>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           bytes) != cudaSuccess) {
     cudaGetLastError();  // an older GPU: the other kernel will do
     return false;
   }
   const int64_t columns = call.rows * (call.heads / call.kv_heads);
   const dim3 grid(static_cast<unsigned>((columns + kColumns - 1) / kColumns),
                   static_cast<unsigned>(call.kv_heads));
-  launch(prompt_kernel<T>, grid, kThreads, static_cast<size_t>(bytes), stream, call);
+  launch(prompt_kernel<kSplit>, grid, kThreads, static_cast<size_t>(bytes), stream, call);
   return true;
 }
 
@@ -187,7 +186,7 @@ bool run(const AttentionCall& call, cudaStream_t stream) {
 
 bool run_prompt_attention(const AttentionCall& call, cudaStream_t stream) {
   if (call.head_size > kLongest || call.value_size > kLongest) return false;
-  return call.cache.half ? run<__half>(call, stream) : run<float>(call, stream);
+  return call.cache.split() ? run<true>(call, stream) : run<false>(call, stream);
 }
 
 }  // namespace lockstep::exec::cuda

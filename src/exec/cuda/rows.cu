@@ -10,6 +10,7 @@
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
+#include "exec/cuda/mma.cuh"
 #include "exec/cuda/planes.h"
 
 namespace lockstep::exec::cuda {
@@ -127,27 +128,46 @@ __device__ void prepare(const RowTask& task, const float* x, Columns columns) {
   }
 }
 
-template <class T>
-__device__ void append_row(const float* x, Columns columns, int64_t size, int64_t position,
-                           int64_t positions, T* out) {
-  for_each(columns, [&](int i) {
-    const int head = i / static_cast<int>(size);
-    T& place = out[(head * positions + position) * size + i - head * static_cast<int>(size)];
-    if constexpr (sizeof(T) == 2)
-      place = __float2half_rn(x[i]);
-    else
-      place = x[i];
-  });
+// Whole heads, one by a warp at a time where they are split.
+__device__ void append_row(const float* x, Columns columns, int64_t size_of, int64_t position,
+                           int64_t positions, const CachePlanes& out) {
+  const int size = static_cast<int>(size_of);
+  auto* high = reinterpret_cast<__half*>(out.high);
+  if (out.low == nullptr) {
+    for_each(columns, [&](int i) {
+      const int head = i / size;
+      high[(head * positions + position) * size + i - head * size] = __float2half_rn(x[i]);
+    });
+    return;
+  }
+  auto* low = reinterpret_cast<__half*>(out.low);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int head = columns.begin / size + static_cast<int>(threadIdx.x) / kWarp;
+       head < columns.end / size; head += static_cast<int>(blockDim.x) / kWarp) {
+    float most = 0;
+    for (int i = lane; i < size; i += kWarp) most = fmaxf(most, fabsf(x[head * size + i]));
+    most = warp_max(most);
+    const int shift = shift_into_range(most);
+    const float scale = power_of_two(shift);
+    const int64_t row = head * positions + position;
+    for (int i = lane; i < size; i += kWarp) {
+      const float number = x[head * size + i] * scale;
+      const __half upper = __float2half_rn(number);
+      high[row * size + i] = upper;
+      // Nothing is left of infinity.
+      low[row * size + i] = __float2half_rn(isinf(most) ? 0.0f : number - __half2float(upper));
+    }
+    if (lane == 0) out.shifts[row] = static_cast<int8_t>(shift);
+  }
 }
 
-template <class T>
 __device__ void append(const RowTask& task, const float* keys, const float* values,
                        int64_t position, int part, int parts) {
   const Cache& cache = task.cache;
   append_row(keys, part_of(task.a_width, part, parts), task.head_size, position, cache.positions,
-             static_cast<T*>(cache.keys));
+             cache.keys);
   append_row(values, part_of(task.b_width, part, parts), task.value_size, position, cache.positions,
-             static_cast<T*>(cache.values));
+             cache.values);
 }
 
 __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constant__ RowsCall call) {
@@ -194,10 +214,7 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
           prepare(task, a, part_of(task.a_width, part, call.parts));
           break;
         case Kind::kAppend:
-          if (task.cache.half)
-            append<__half>(task, a, b, position, part, call.parts);
-          else
-            append<float>(task, a, b, position, part, call.parts);
+          append(task, a, b, position, part, call.parts);
           break;
       }
     }

@@ -1,7 +1,7 @@
 // Attention of many tokens on the tensor cores. A block takes one key-value head and 128 rows (a
 // query head of a token each), and goes through the positions in tiles of 64 that all of them
-// share. Queries and probabilities go as two halves each. Keys and values are halves already, or go
-// as two as well: the products are those of single precision, and so are the sums.
+// share. Queries and probabilities go as two halves each; keys and values are halves already, one
+// or two each: the products are those of single precision, and so are the sums.
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
@@ -19,20 +19,17 @@ constexpr float kLog2OfE = 1.4426950408889634f;
 
 // One row the slow way, by a warp, from nothing but what it sees: where a number that is not finite
 // lies in a tile, zero times it is not zero for the rows that do not see it.
-template <class T>
+template <bool kSplit>
 __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int64_t head) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t kv_head = head / (call.heads / call.kv_heads);
   const Range range = seen_by(call, call.state->first_position + t);
   const float* q = call.q + (t * call.heads + head) * call.head_size;
-  const T* keys =
-      static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * call.head_size;
-  const T* values =
-      static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * call.value_size;
+  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, call.head_size);
+  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, call.value_size);
   const auto score = [&](int64_t p) {
     float sum = 0;
-    for (int64_t i = 0; i < call.head_size; ++i)
-      sum = fmaf(q[i], static_cast<float>(keys[p * call.head_size + i]), sum);
+    for (int64_t i = 0; i < call.head_size; ++i) sum = fmaf(q[i], keys.at(p, i), sum);
     return finish_score(call, sum);
   };
   float most = -INFINITY;
@@ -45,92 +42,60 @@ __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int6
   for (int64_t d = 0; d < call.value_size; ++d) {
     float mix = 0;
     for (int64_t p = range.begin + lane; p < range.end; p += kWarp)
-      mix = fmaf(expf(score(p) - most), static_cast<float>(values[p * call.value_size + d]), mix);
+      mix = fmaf(expf(score(p) - most), values.at(p, d), mix);
     mix = warp_sum(mix);
     if (lane == 0) out[d] = mix / total;
   }
 }
 
-// A tile of keys or values in shared memory, times 2^shift.
-template <int D, class T>
+// A tile of keys or values in shared memory, as the cache has them.
+template <int D, bool kSplit>
 struct Tile {
   static constexpr int kStride = D + kPadding;
-  static constexpr bool kSplit = sizeof(T) == 4;
-  static constexpr int kBytes = kPositions * (kStride * 2 * (kSplit ? 2 : 1) +
-                                              (kSplit ? D * static_cast<int>(sizeof(T)) : 0));
-
-  T* raw;        // [positions][D] on its way, where it is split afterwards
+  static constexpr int kBytes = kPositions * kStride * 2 * (kSplit ? 2 : 1);
   __half* high;  // [positions][D]
   __half* low;
-  int shift = 0;
 
   __device__ explicit Tile(unsigned char* memory)
-      : raw(reinterpret_cast<T*>(memory)),
-        high(reinterpret_cast<__half*>(memory + (kSplit ? kPositions * D * sizeof(T) : 0))),
-        low(high + kPositions * kStride) {}
+      : high(reinterpret_cast<__half*>(memory)), low(high + kPositions * kStride) {}
 
-  // Four threads take a position, each every fourth 16 bytes of it. Positions from `last` on are
-  // zeros.
-  static constexpr int kOfThread = 16 / sizeof(T);
-  template <class Visitor>
-  static __device__ void visit(Visitor&& visitor) {
-    const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-    for (int i = thread % 4 * kOfThread; i < D; i += 4 * kOfThread) visitor(thread / 4, i);
-  }
-  __device__ void start_copy(const T* from, int begin, int last) {
-    visit([&](int p, int i) {
-      void* place = raw + p * D + i;
-      if constexpr (!kSplit) place = high + p * kStride + i;
-      if (begin + p < last)
-        copy_16(place, from + (int64_t{begin} + p) * D + i);
-      else
-        *static_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
-    });
+  // Positions from `last` on are zeros.
+  __device__ void start_copy(const CacheHead<kSplit>& from, int begin, int last) {
+    copy(from.high, high, begin, last);
+    if constexpr (kSplit) copy(from.low, low, begin, last);
     end_group();
   }
-  // What this thread has copied, as two halves each; `most_shift` is what the tile may be shifted
-  // by. By all threads; `shared` has a place for each warp.
-  __device__ void split_into_halves(int most_shift, float* shared) {
-    float most = 0;
-    const auto four = [&](int p, int i) {
-      return *reinterpret_cast<const float4*>(raw + p * D + i);
-    };
-    visit([&](int p, int i) {
-      const float4 x = four(p, i);
-      most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-    });
-    most = warp_max(most);
-    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = most;
-    __syncthreads();
-    for (int i = 0; i < kThreads / kWarp; ++i) most = fmaxf(most, shared[i]);
-    shift = min(most_shift, shift_into_range(most));
-    const float scale = power_of_two(shift);
-    visit([&](int p, int i) {
-      const float4 x = four(p, i);
-      uint2 upper, lower;
-      split(x.x * scale, x.y * scale, upper.x, lower.x);
-      split(x.z * scale, x.w * scale, upper.y, lower.y);
-      *reinterpret_cast<uint2*>(high + p * kStride + i) = upper;
-      *reinterpret_cast<uint2*>(low + p * kStride + i) = lower;
-    });
+
+ private:
+  static __device__ void copy(const __half* from, __half* to, int begin, int last) {
+    constexpr int kChunks = D / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kPositions * kChunks; i += kThreads) {
+      const int p = i / kChunks, c = i % kChunks;
+      __half* place = to + p * kStride + c * 8;
+      if (begin + p < last)
+        copy_16(place, from + (int64_t{begin} + p) * D + c * 8);
+      else
+        *reinterpret_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
+    }
   }
 };
 
-template <int D, class T>
-constexpr int kShared = 2 * kRows* Tile<D, T>::kStride * 2 + 2 * Tile<D, T>::kBytes;
+template <int D, bool kSplit>
+constexpr int kShared = 2 * kRows* Tile<D, kSplit>::kStride * 2 + 2 * Tile<D, kSplit>::kBytes;
 
-template <int D, class T>
-__global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
+template <int D, bool kSplit>
+__global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2 : 1)
     tensor_attention_kernel(const __grid_constant__ AttentionCall call) {
-  using Tile = Tile<D, T>;
+  using Tile = Tile<D, kSplit>;
   constexpr int kStride = Tile::kStride;
   extern __shared__ __align__(16) unsigned char memory[];
   auto* q_high = reinterpret_cast<__half*>(memory);  // [rows][D]
   __half* q_low = q_high + kRows * kStride;          // [rows][D]
   unsigned char* rest = memory + 2 * kRows * kStride * sizeof(__half);
   Tile k(rest), v(rest + Tile::kBytes);
-  __shared__ float mosts[2][kThreads / kWarp];
+  // Of a tile that is split: what brings each position back, keys and values.
+  __shared__ float unscale_keys[kSplit ? kPositions : 1], unscale_values[kSplit ? kPositions : 1];
+  __shared__ int least_shifts[2];             // of values, by half of the tile
   __shared__ float unscale[kRows];            // from products of scaled queries to scores
   __shared__ int begins[kRows], ends[kRows];  // what each row sees
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
@@ -173,8 +138,15 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
   }
   __syncthreads();
   const int last = ends[kRows - 1], all_end = ends[0], all_begin = begins[kRows - 1];
-  const T* keys = static_cast<const T*>(call.cache.keys) + kv_head * call.cache.positions * D;
-  const T* values = static_cast<const T*>(call.cache.values) + kv_head * call.cache.positions * D;
+  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, D);
+  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, D);
+  // The first threads have a key's shift each, the next a value's; those of the next tile are on
+  // their way.
+  const auto shift_at = [&](int begin) {
+    const int p = begin + thread % kPositions;
+    if (thread >= 2 * kPositions || p >= last) return kMostShift;
+    return static_cast<int>((thread < kPositions ? keys : values).shifts[p]);
+  };
 
   // This thread has the rows `upper` and upper + 8 of the block, and two of each eight columns.
   const int upper = warp * 16 + lane / 4, pair = lane % 4 * 2;
@@ -184,20 +156,24 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
   float mix[D / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
   int begin = begins[0] / kPositions * kPositions;
-  if constexpr (Tile::kSplit) v.shift = kMostShift;
+  int value_shift = kMostShift;  // what the sums are times, with the probabilities' bits
+  int next_shift = 0;
+  if constexpr (kSplit) next_shift = shift_at(begin);
   k.start_copy(keys, begin, last);
   v.start_copy(values, begin, last);
   for (; begin < last; begin += kPositions) {
     const bool more = begin + kPositions < last;
-    wait_for_groups<1>();
-    if constexpr (Tile::kSplit) {
-      k.split_into_halves(kMostShift, mosts[0]);
-      // Each thread splits what it has copied: there is room for the next.
-      if (more)
-        k.start_copy(keys, begin + kPositions, last);
-      else
-        end_group();
+    if constexpr (kSplit) {
+      if (thread < kPositions) {
+        unscale_keys[thread] = power_of_two(-next_shift);
+      } else if (thread < 2 * kPositions) {
+        unscale_values[thread - kPositions] = power_of_two(-next_shift);
+        const float least = -warp_max(-static_cast<float>(next_shift));
+        if (lane == 0) least_shifts[warp - kPositions / kWarp] = static_cast<int>(least);
+      }
+      next_shift = shift_at(begin + kPositions);
     }
+    wait_for_groups<1>();
     __syncthreads();
     float scores[kPositions / 8][4] = {};
 #pragma unroll
@@ -217,22 +193,19 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
         multiply_add(scores[n], low, a);
         multiply_add(scores[n + 1], high, b);
         multiply_add(scores[n + 1], low, b);
-        if constexpr (Tile::kSplit) {
+        if constexpr (kSplit) {
           load_matrices<false>(k.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
           multiply_add(scores[n], high, a);
           multiply_add(scores[n + 1], high, b);
         }
       }
     }
-    if constexpr (!Tile::kSplit) {
-      __syncthreads();  // the keys have been read
-      if (more)
-        k.start_copy(keys, begin + kPositions, last);
-      else
-        end_group();
-    }
+    __syncthreads();  // the keys have been read
+    if (more)
+      k.start_copy(keys, begin + kPositions, last);
+    else
+      end_group();
 
-    const float unscale_keys = power_of_two(-k.shift);
     const bool all_seen = begin >= all_begin && begin + kPositions <= all_end;
     float now[2] = {most[0], most[1]};
 #pragma unroll
@@ -240,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float score = scores[n][i] * unscales[i / 2];
-        if constexpr (Tile::kSplit) score *= unscale_keys;
+        if constexpr (kSplit) score *= unscale_keys[n * 8 + pair + i % 2];
         if (call.soft_cap > 0) score = call.soft_cap * tanhf(score / call.soft_cap);
         const int position = begin + n * 8 + pair + i % 2;
         if (!all_seen && (position < see_from[i / 2] || position >= see_to[i / 2]))
@@ -248,6 +221,12 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
         scores[n][i] = score;
         now[i / 2] = fmaxf(now[i / 2], score);
       }
+    float change = 1;  // of what the sums are times
+    if constexpr (kSplit) {
+      const int before = value_shift;
+      value_shift = min(before, min(least_shifts[0], least_shifts[1]));
+      change = power_of_two(max(value_shift - before, -126));
+    }
     float shift[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -259,8 +238,8 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
       total[i] *= factor;
 #pragma unroll
       for (int d = 0; d < D / 8; ++d) {
-        mix[d][2 * i] *= factor;
-        mix[d][2 * i + 1] *= factor;
+        mix[d][2 * i] *= factor * change;
+        mix[d][2 * i + 1] *= factor * change;
       }
     }
 #pragma unroll
@@ -270,22 +249,17 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
         scores[n][i] = exp2f((scores[n][i] - shift[i / 2]) * kLog2OfE);
         total[i / 2] += scores[n][i];
       }
-    wait_for_groups<1>();
-    if constexpr (Tile::kSplit) {
-      const int before = v.shift;
-      v.split_into_halves(before, mosts[1]);
-      if (v.shift != before) {
-        const float change = power_of_two(max(v.shift - before, -126));
+    if constexpr (kSplit) {
+      const float scale = power_of_two(value_shift + kProbabilityBits);
 #pragma unroll
-        for (int d = 0; d < D / 8; ++d)
+      for (int n = 0; n < kPositions / 8; ++n) {
+        const float factors[2] = {unscale_values[n * 8 + pair] * scale,
+                                  unscale_values[n * 8 + pair + 1] * scale};
 #pragma unroll
-          for (float& sum : mix[d]) sum *= change;
+        for (int i = 0; i < 4; ++i) scores[n][i] *= factors[i % 2];
       }
-      if (more)
-        v.start_copy(values, begin + kPositions, last);
-      else
-        end_group();
     }
+    wait_for_groups<1>();
     __syncthreads();
 #pragma unroll
     for (int step = 0; step < kPositions / 16; ++step) {
@@ -303,20 +277,18 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
         multiply_add(mix[d], low, a);
         multiply_add(mix[d + 1], high, b);
         multiply_add(mix[d + 1], low, b);
-        if constexpr (Tile::kSplit) {
+        if constexpr (kSplit) {
           load_matrices<true>(v.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
           multiply_add(mix[d], high, a);
           multiply_add(mix[d + 1], high, b);
         }
       }
     }
-    __syncthreads();  // keys and values have been read
-    if constexpr (!Tile::kSplit) {
-      if (more)
-        v.start_copy(values, begin + kPositions, last);
-      else
-        end_group();
-    }
+    __syncthreads();  // the values have been read
+    if (more)
+      v.start_copy(values, begin + kPositions, last);
+    else
+      end_group();
   }
 
   bool fine = true;
@@ -329,9 +301,11 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
     float* out = call.out + (token(row) * call.heads + head(row)) * D;
 #pragma unroll
     for (int d = 0; d < D / 8; ++d) {
-      const float unscale_values = power_of_two(-v.shift);
-      const float2 two = {mix[d][2 * i] / total[i] * unscale_values,
-                          mix[d][2 * i + 1] / total[i] * unscale_values};
+      float2 two = {mix[d][2 * i] / total[i], mix[d][2 * i + 1] / total[i]};
+      if constexpr (kSplit) {
+        const float back = power_of_two(-value_shift - kProbabilityBits);
+        two = {two.x * back, two.y * back};
+      }
       fine = fine && isfinite(two.x) && isfinite(two.y);
       *reinterpret_cast<float2*>(out + d * 8 + pair) = two;
     }
@@ -339,15 +313,16 @@ __global__ void __launch_bounds__(kThreads, kShared<D, T> <= 112 * 1024 ? 2 : 1)
   const uint32_t wrong = __ballot_sync(~0u, !fine);  // by four lanes a pair of rows
   for (int i = 0; wrong != 0 && i < 16; ++i) {
     const int64_t row = first_row + warp * 16 + i;
-    if (row < rows && (wrong >> (i % 8 * 4) & 15u) != 0) redo_row<T>(call, token(row), head(row));
+    if (row < rows && (wrong >> (i % 8 * 4) & 15u) != 0)
+      redo_row<kSplit>(call, token(row), head(row));
   }
 }
 
-template <int D, class T>
+template <int D, bool kSplit>
 bool run(const AttentionCall& call, cudaStream_t stream) {
-  const auto kernel = tensor_attention_kernel<D, T>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared<D, T>) !=
-      cudaSuccess) {
+  const auto kernel = tensor_attention_kernel<D, kSplit>;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           kShared<D, kSplit>) != cudaSuccess) {
     cudaGetLastError();  // an older GPU: the other kernel will do
     return false;
   }
@@ -355,7 +330,7 @@ bool run(const AttentionCall& call, cudaStream_t stream) {
   launch(
       kernel,
       dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(call.kv_heads)),
-      kThreads, kShared<D, T>, stream, call);
+      kThreads, kShared<D, kSplit>, stream, call);
   return true;
 }
 
@@ -372,7 +347,7 @@ bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream) {
   static const bool can = has_tensor_cores_for_it();
   if (!can || call.head_size != call.value_size || call.cache.positions >= INT32_MAX) return false;
   const auto run_for = [&]<int D>() {
-    return call.cache.half ? run<D, __half>(call, stream) : run<D, float>(call, stream);
+    return call.cache.split() ? run<D, true>(call, stream) : run<D, false>(call, stream);
   };
   switch (call.head_size) {
     case 32:

@@ -1,7 +1,9 @@
 // Attention of one token, with what comes before it: norms of heads, rotation, the cache. A block
 // takes one key-value head with up to kHeads of its query heads, and a span of positions, so that
 // the order of the sums depends on the position alone. The block that ends last puts the spans
-// together. What the cache held before comes in while the projections are still being computed.
+// together. What the cache held before comes in while the projections are still being computed. All
+// products run on the tensor cores: queries and probabilities go as two halves, and so do keys and
+// values where the cache has them so.
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/launch.cuh"
@@ -14,43 +16,32 @@ namespace {
 constexpr int kHeads = 8;           // of a block, at most
 constexpr int kWarps = kHeads + 1;  // one more for the new key
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kSpan = 64;                       // positions of a block
-constexpr int kParts = kHeads * kWarp / kSpan;  // threads of a position
+constexpr int kSpan = 64;  // positions of a block
 constexpr int kMostShared = 96 * 1024;
 
-// Rows in shared memory are 16 bytes longer than they need be, so that eight of them meet in no
-// bank.
-template <class T>
+// Rows of halves in shared memory are 16 bytes longer than they need be, so that eight of them meet
+// in no bank.
 __host__ __device__ constexpr int row_stride(int size) {
-  return size + 16 / static_cast<int>(sizeof(T));
+  return size + 8;
 }
 
-// Shared memory, in bytes: keys and values of the span, q and the new k, what the probabilities go
-// through, and the rotations.
+// Shared memory, in bytes: keys and values of the span (their halves, then what is left of them), q
+// and the new k, what the probabilities go through, and the rotations.
 struct Places {
-  int values, ready, halves, mix, tables, end;
+  int values, ready, halves, probs, tables, end;
 };
-template <class T>
+template <bool kSplit>
 __host__ __device__ Places places(const AttentionCall& call) {
   const int head = static_cast<int>(call.head_size), value = static_cast<int>(call.value_size);
-  const int number = static_cast<int>(sizeof(T));
+  constexpr int kHalf = 2, kPlanes = kSplit ? 2 : 1;
   Places out;
-  out.values = kSpan * row_stride<T>(head) * number;
-  out.ready = out.values + kSpan * row_stride<T>(value) * number;
+  out.values = kPlanes * kSpan * row_stride(head) * kHalf;
+  out.ready = out.values + kPlanes * kSpan * row_stride(value) * kHalf;
   out.halves = out.ready + (kHeads + 1) * head * 4;
-  out.mix = out.halves + (number == 2 ? 2 * kHeads * row_stride<T>(head) * number : 0);
-  out.tables = out.mix + (number == 2 ? 2 * kHeads * row_stride<T>(kSpan) * number
-                                      : kHeads * max(kThreads * 2, value) * 4);
+  out.probs = out.halves + 2 * kHeads * row_stride(head) * kHalf;
+  out.tables = out.probs + 2 * kHeads * row_stride(kSpan) * kHalf;
   out.end = out.tables + head * 4;
   return out;
-}
-
-template <class T>
-__device__ inline T stored(float value) {
-  if constexpr (sizeof(T) == 2)
-    return __float2half_rn(value);
-  else
-    return value;
 }
 
 // One row of q or the new k, by a warp: normalized, rotated, in shared memory as it will be used.
@@ -111,7 +102,7 @@ __device__ float split_head(const float* ready, int size, float scale, int row, 
   for (int i = lane; i < size; i += kWarp) most = fmaxf(most, fabsf(ready[i]));
   const int shift = shift_into_range(warp_max(most));
   const float factor = power_of_two(shift);
-  const int stride = row_stride<__half>(size);
+  const int stride = row_stride(size);
   for (int i = 2 * lane; i < size; i += 2 * kWarp) {
     uint32_t high, low;
     split(ready[i] * factor, ready[i + 1] * factor, high, low);
@@ -127,12 +118,24 @@ struct Work {
   int count;  // positions of the span
 };
 
-// Scores of the span on the tensor cores: a warp takes eight positions. [kHeads][kSpan]
-__device__ void score_halves(const AttentionCall& a, const Work& work, const __half* halves,
-                             const __half* keys, const float* unscale, float (*scores)[kSpan]) {
+// Keys or values of the span in shared memory, as the cache has them.
+template <bool kSplit>
+struct Span {
+  __half* high;  // [span][size]
+  __half* low;
+  int* shifts;
+  int size;
+  __device__ int place(int p) const { return p * row_stride(size); }
+};
+
+// Scores of the span: a warp takes eight positions. [kHeads][kSpan]
+template <bool kSplit>
+__device__ void find_scores(const AttentionCall& a, const Work& work, const __half* halves,
+                            const Span<kSplit>& keys, const float* unscale,
+                            float (*scores)[kSpan]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int stride = row_stride<__half>(work.head_size);
+  const int stride = row_stride(work.head_size);
   if (warp >= kSpan / 8) return;
   float sums[4] = {};
 #pragma unroll 4
@@ -140,67 +143,48 @@ __device__ void score_halves(const AttentionCall& a, const Work& work, const __h
     Left q;
     load_matrices<false>(halves + lane % 16 * stride + step + lane / 16 * 8, q.words[0], q.words[1],
                          q.words[2], q.words[3]);
-    const __half* key = keys + (warp * 8 + lane / 4) * stride + step + lane % 4 * 2;
-    const Right k{
-        {*reinterpret_cast<const uint32_t*>(key), *reinterpret_cast<const uint32_t*>(key + 8)}};
-    multiply_add(sums, q, k);
+    const auto multiply = [&](const __half* from) {
+      const __half* key = from + keys.place(warp * 8 + lane / 4) + step + lane % 4 * 2;
+      const Right k{
+          {*reinterpret_cast<const uint32_t*>(key), *reinterpret_cast<const uint32_t*>(key + 8)}};
+      multiply_add(sums, q, k);
+    };
+    multiply(keys.high);
+    if constexpr (kSplit) multiply(keys.low);
   }
   const int h = lane / 4, p = warp * 8 + lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float score = (sums[i] + sums[2 + i]) * unscale[h];
+    if constexpr (kSplit) score *= p + i < work.count ? power_of_two(-keys.shifts[p + i]) : 0.0f;
     if (a.soft_cap > 0) score = a.soft_cap * tanhf(score / a.soft_cap);
     scores[h][p + i] = p + i < work.count ? score : -INFINITY;
   }
 }
 
-// kParts neighbouring threads share a position, and add up their chunks' products.
-__device__ void score_floats(const AttentionCall& a, const Work& work, const float* ready,
-                             const float* keys, float (*scores)[kSpan]) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int p = thread / kParts, part = thread % kParts;
-  if (p >= kSpan) return;  // a whole warp
-  float dots[kHeads] = {};
-  if (p < work.count)
-    for (int i = part * 4; i < work.head_size; i += kParts * 4) {
-      const float4 k =
-          *reinterpret_cast<const float4*>(keys + p * row_stride<float>(work.head_size) + i);
-#pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        const float4 q = *reinterpret_cast<const float4*>(ready + h * work.head_size + i);
-        dots[h] = fmaf(q.w, k.w, fmaf(q.z, k.z, fmaf(q.y, k.y, fmaf(q.x, k.x, dots[h]))));
-      }
-    }
-#pragma unroll
-  for (int step = 1; step < kParts; step *= 2)
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) dots[h] += __shfl_xor_sync(~0u, dots[h], step);
-  if (part == 0)
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h)
-      scores[h][p] = p < work.count ? finish_score(a, dots[h]) : -INFINITY;
-}
-
-// Values times probabilities, on the tensor cores: a warp takes eight numbers of the values at a
-// time. keep(head, place, sum).
-template <class Keep>
-__device__ void mix_halves(const Work& work, const __half* probs, const __half* values,
+// Values times probabilities: a warp takes eight numbers of the values at a time.
+// keep(head, place, sum).
+template <bool kSplit, class Keep>
+__device__ void mix_values(const Work& work, const __half* probs, const Span<kSplit>& values,
                            Keep&& keep) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int stride = row_stride<__half>(work.value_size);
   for (int first = warp * 8; first < work.value_size; first += kWarps * 8) {
     float sums[4] = {};
 #pragma unroll
     for (int step = 0; step < kSpan; step += 16) {
       if (step >= work.count) break;
       Left p;
-      load_matrices<false>(probs + lane % 16 * row_stride<__half>(kSpan) + step + lane / 16 * 8,
-                           p.words[0], p.words[1], p.words[2], p.words[3]);
-      Right v;
-      load_two_matrices_transposed(values + (step + lane % 16) * stride + first, v.words[0],
-                                   v.words[1]);
-      multiply_add(sums, p, v);
+      load_matrices<false>(probs + lane % 16 * row_stride(kSpan) + step + lane / 16 * 8, p.words[0],
+                           p.words[1], p.words[2], p.words[3]);
+      const auto multiply = [&](const __half* from) {
+        Right v;
+        load_two_matrices_transposed(from + values.place(step + lane % 16) + first, v.words[0],
+                                     v.words[1]);
+        multiply_add(sums, p, v);
+      };
+      multiply(values.high);
+      if constexpr (kSplit) multiply(values.low);
     }
     const int h = lane / 4;
     if (h >= work.heads) continue;
@@ -209,57 +193,20 @@ __device__ void mix_halves(const Work& work, const __half* probs, const __half* 
   }
 }
 
-// The same in single precision: two neighbouring numbers of the values a thread; positions in as
-// many parts as there are threads for. `sums`: [kHeads][parts][value_size]
-template <class Keep>
-__device__ void mix_floats(const Work& work, const float (*probs)[kSpan], const float* values,
-                           float* sums, Keep&& keep) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int pairs = work.value_size / 2;
-  const int parts = max(1, kThreads / pairs), part = thread / pairs;
-  if (part < parts)
-    for (int pair = thread - part * pairs; pair < pairs; pair += kThreads) {
-      float mix[kHeads][2] = {};
-      for (int p = part; p < work.count; p += parts) {
-        const float2 v = *reinterpret_cast<const float2*>(
-            values + p * row_stride<float>(work.value_size) + 2 * pair);
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          mix[h][0] = fmaf(probs[h][p], v.x, mix[h][0]);
-          mix[h][1] = fmaf(probs[h][p], v.y, mix[h][1]);
-        }
-      }
-#pragma unroll
-      for (int h = 0; h < kHeads; ++h)
-        *reinterpret_cast<float2*>(sums + ((h * parts + part) * pairs + pair) * 2) =
-            make_float2(mix[h][0], mix[h][1]);
-    }
-  __syncthreads();
-  const int h = thread / (kThreads / kHeads);
-  if (h >= work.heads) return;
-  for (int d = thread % (kThreads / kHeads); d < work.value_size; d += kThreads / kHeads) {
-    float mix = 0;
-    for (int i = 0; i < parts; ++i) mix += sums[(h * parts + i) * work.value_size + d];
-    keep(h, d, mix);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
+template <bool kSplit>
+__global__ void __launch_bounds__(kThreads, 2)
     token_attention_kernel(const __grid_constant__ TokenAttention call) {
-  constexpr bool kHalf = sizeof(T) == 2;
   const AttentionCall& a = call.attention;
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ float scores[kHeads][kSpan], largest[kHeads], total[kHeads], unscale[kHeads];
+  __shared__ int shifts[kSplit ? 2 : 1][kSpan];  // of keys and values
+  __shared__ float unscale_values;
   __shared__ bool is_last;
   let_next_start();
-  const Places at = places<T>(a);
-  constexpr int kNumbers = 16 / sizeof(T);
-  T* keys = reinterpret_cast<T*>(memory);                          // [span][head_size]
-  T* values = reinterpret_cast<T*>(memory + at.values);            // [span][value_size]
+  const Places at = places<kSplit>(a);
   float* ready = reinterpret_cast<float*>(memory + at.ready);      // [heads + 1][head_size], k last
   __half* halves = reinterpret_cast<__half*>(memory + at.halves);  // of q: [2][heads][head_size]
-  __half* probs = reinterpret_cast<__half*>(memory + at.mix);      // [2][heads][span]
+  __half* probs = reinterpret_cast<__half*>(memory + at.probs);    // [2][heads][span]
   float* rotations = reinterpret_cast<float*>(memory + at.tables);  // cosines, then sines
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const int group = static_cast<int>(a.heads) / static_cast<int>(a.kv_heads);
@@ -272,6 +219,12 @@ __global__ void __launch_bounds__(kThreads)
   work.first_head = work.kv_head * group + chunk * kHeads;
   work.heads = min(kHeads, group - chunk * kHeads);
   const int head_size = work.head_size, value_size = work.value_size;
+  const auto span_at = [&](unsigned char* place, int size, int which) {
+    auto* high = reinterpret_cast<__half*>(place);
+    return Span<kSplit>{high, high + kSpan * row_stride(size), shifts[kSplit ? which : 0], size};
+  };
+  const Span<kSplit> keys = span_at(memory, head_size, 0);
+  const Span<kSplit> values = span_at(memory + at.values, value_size, 1);
 
   // The state and the rotations were written before any of this token's kernels: no need to wait.
   const auto position = static_cast<int>(a.state->first_position);
@@ -286,40 +239,53 @@ __global__ void __launch_bounds__(kThreads)
   work.count = min(position + 1, (split + 1) * kSpan) - begin;
   const bool has_new = split == last_split;
   const int old = work.count - (has_new ? 1 : 0);
-  T* cached_keys = static_cast<T*>(a.cache.keys) + work.kv_head * a.cache.positions * head_size;
-  T* cached_values =
-      static_cast<T*>(a.cache.values) + work.kv_head * a.cache.positions * value_size;
+  const CacheHead<kSplit> cached_keys(a.cache.keys, a.cache.positions, work.kv_head, head_size);
+  const CacheHead<kSplit> cached_values(a.cache.values, a.cache.positions, work.kv_head,
+                                        value_size);
   // A warp takes as many whole rows at a time as it has lanes for.
-  const auto copy_rows = [&](const T* from, T* to, int size) {
+  const auto copy_rows = [&](const __half* from, __half* to, int size) {
+    constexpr int kNumbers = 8;
     const int chunks = size / kNumbers;
     const int rows = max(kWarp / chunks, 1), row = lane / chunks;
     if (row >= rows) return;
     for (int p = warp * rows + row; p < old; p += kWarps * rows)
       for (int i = lane - row * chunks; i < chunks; i += kWarp)
-        copy_16(to + p * row_stride<T>(size) + i * kNumbers,
+        copy_16(to + p * row_stride(size) + i * kNumbers,
                 from + (static_cast<int64_t>(begin) + p) * size + i * kNumbers);
   };
-  copy_rows(cached_keys, keys, head_size);
-  copy_rows(cached_values, values, value_size);
+  const auto copy_span = [&](const CacheHead<kSplit>& from, const Span<kSplit>& to) {
+    copy_rows(from.high, to.high, to.size);
+    if constexpr (kSplit) {
+      copy_rows(from.low, to.low, to.size);
+      if (thread < old) to.shifts[thread] = from.shifts[begin + thread];
+    }
+  };
+  copy_span(cached_keys, keys);
+  copy_span(cached_values, values);
   if (call.cosines != nullptr)
     for (int i = thread; i < 2 * call.pairs; i += kThreads)
       rotations[i] = i < call.pairs ? call.cosines[i] : call.sines[i - call.pairs];
   // Heads that are not there, and values that zero is to be multiplied with.
   for (int i = thread; i < (kHeads - work.heads) * head_size; i += kThreads)
     ready[work.heads * head_size + i] = 0;
-  if constexpr (kHalf)
-    for (int i = work.count * row_stride<T>(value_size) + thread;
-         i < (work.count + 15) / 16 * 16 * row_stride<T>(value_size); i += kThreads)
-      values[i] = T(0.0f);
+  for (int i = values.place(work.count) + thread; i < values.place((work.count + 15) / 16 * 16);
+       i += kThreads) {
+    values.high[i] = __half(0.0f);
+    if constexpr (kSplit) values.low[i] = __half(0.0f);
+  }
   __syncthreads();
 
   wait_for_inputs();
-  float new_value = 0;  // on its way while the heads are taken
-  if (has_new && thread < value_size) new_value = call.v[work.kv_head * value_size + thread];
-  // The block that has the new position keeps what comes on the way.
+  // The block that has the new position keeps what comes on the way. The new values are on their
+  // way while the heads are taken.
   const int row = warp;
   const bool is_q = row < kHeads;
-  if (is_q ? kHalf || row < work.heads : has_new) {
+  const float* new_values = call.v + work.kv_head * value_size;
+  float new_value = 0;
+  SplitRow new_row;
+  if (has_new && kSplit && !is_q) new_row.load(new_values, value_size);
+  if (has_new && !kSplit && thread < value_size) new_value = new_values[thread];
+  if (is_q || has_new) {
     const TokenAttention::Heads& side = is_q ? call.q : call.k;
     const int offset = (is_q ? work.first_head + row : work.kv_head) * head_size;
     if (!is_q || row < work.heads)
@@ -327,46 +293,60 @@ __global__ void __launch_bounds__(kThreads)
                 has_new && side.normed != nullptr ? side.normed + offset : nullptr,
                 has_new && side.rotated != nullptr ? side.rotated + offset : nullptr, rotations,
                 ready + row * head_size);
-    if (!is_q) {
-      for (int i = lane; i < head_size; i += kWarp) {
-        const T key = stored<T>(ready[row * head_size + i]);
-        keys[old * row_stride<T>(head_size) + i] = key;
-        if (chunk == 0) cached_keys[static_cast<int64_t>(position) * head_size + i] = key;
-      }
-    } else if constexpr (kHalf) {
+    if (is_q) {
       const float factor = split_head(ready + row * head_size, head_size, a.scale, row, halves);
       if (lane == 0) unscale[row] = factor;
     }
   }
-  if (has_new)
-    for (int i = thread; i < value_size; i += kThreads) {
-      const T value = stored<T>(i == thread ? new_value : call.v[work.kv_head * value_size + i]);
-      values[old * row_stride<T>(value_size) + i] = value;
-      if (chunk == 0) cached_values[static_cast<int64_t>(position) * value_size + i] = value;
+  if constexpr (kSplit) {
+    if (!is_q && has_new) {
+      const auto keep_new = [&](const CacheHead<kSplit>& cached, const Span<kSplit>& span) {
+        new_row.split(span.size);
+        new_row.store(span.high + span.place(old), span.low + span.place(old), span.size);
+        if (lane == 0) span.shifts[old] = new_row.shift;
+        if (chunk == 0) cached.store(new_row, position);
+      };
+      keep_new(cached_values, values);
+      new_row.load(ready + row * head_size, head_size);
+      keep_new(cached_keys, keys);
     }
+  } else if (has_new) {
+    if (!is_q)
+      for (int i = lane; i < head_size; i += kWarp) {
+        const __half key = __float2half_rn(ready[row * head_size + i]);
+        keys.high[keys.place(old) + i] = key;
+        if (chunk == 0) cached_keys.high[static_cast<int64_t>(position) * head_size + i] = key;
+      }
+    for (int i = thread; i < value_size; i += kThreads) {
+      const __half value = __float2half_rn(i == thread ? new_value : new_values[i]);
+      values.high[values.place(old) + i] = value;
+      if (chunk == 0) cached_values.high[static_cast<int64_t>(position) * value_size + i] = value;
+    }
+  }
   wait_for_copies();
   __syncthreads();
 
-  if constexpr (kHalf)
-    score_halves(a, work, halves, keys, unscale, scores);
-  else
-    score_floats(a, work, ready, keys, scores);
+  find_scores(a, work, halves, keys, unscale, scores);
   __syncthreads();
   if (warp < kHeads) {
     const float x = scores[warp][2 * lane], y = scores[warp][2 * lane + 1];
     const float most = warp_max(fmaxf(x, y));
     const float ex = 2 * lane < work.count ? expf(x - most) : 0.0f;
     const float ey = 2 * lane + 1 < work.count ? expf(y - most) : 0.0f;
-    if constexpr (kHalf) {
-      constexpr int kStride = row_stride<__half>(kSpan);
-      uint32_t high, low;
-      ::lockstep::exec::cuda::split(ex, ey, high, low);
-      *reinterpret_cast<uint32_t*>(probs + warp * kStride + 2 * lane) = high;
-      *reinterpret_cast<uint32_t*>(probs + (warp + kHeads) * kStride + 2 * lane) = low;
-    } else {
-      scores[warp][2 * lane] = ex;
-      scores[warp][2 * lane + 1] = ey;
+    float px = ex, py = ey;
+    if constexpr (kSplit) {
+      const auto shift_of = [&](int p) { return p < work.count ? values.shifts[p] : kMostShift; };
+      const int sx = shift_of(2 * lane), sy = shift_of(2 * lane + 1);
+      const int least = -static_cast<int>(warp_max(-static_cast<float>(min(sx, sy))));
+      px *= probability_factor(least, sx);
+      py *= probability_factor(least, sy);
+      if (thread == 0) unscale_values = power_of_two(-least - kProbabilityBits);
     }
+    constexpr int kStride = row_stride(kSpan);
+    uint32_t high, low;
+    ::lockstep::exec::cuda::split(px, py, high, low);
+    *reinterpret_cast<uint32_t*>(probs + warp * kStride + 2 * lane) = high;
+    *reinterpret_cast<uint32_t*>(probs + (warp + kHeads) * kStride + 2 * lane) = low;
     const float sum = warp_sum(ex + ey);
     if (lane == 0) {
       largest[warp] = most;
@@ -379,15 +359,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t stride = value_size + 2;
   float* kept = a.parts + work.first_head * a.splits * stride;  // [head][split][value_size + 2]
   const auto keep = [&](int h, int d, float mix) {
+    if constexpr (kSplit) mix *= unscale_values;
     if (splits == 1)
       a.out[(work.first_head + h) * value_size + d] = mix / total[h];
     else
       kept[(h * a.splits + split) * stride + d] = mix;
   };
-  if constexpr (kHalf)
-    mix_halves(work, probs, values, keep);
-  else
-    mix_floats(work, scores, values, reinterpret_cast<float*>(memory + at.mix), keep);
+  mix_values(work, probs, values, keep);
   if (splits == 1) return;
   if (thread < work.heads) {
     kept[(thread * a.splits + split) * stride + value_size] = largest[thread];
@@ -421,10 +399,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
+template <bool kSplit>
 void run(const TokenAttention& call, cudaStream_t stream) {
   static const bool ready = [] {
-    const auto kernel = token_attention_kernel<T>;
+    const auto kernel = token_attention_kernel<kSplit>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
@@ -435,8 +413,8 @@ void run(const TokenAttention& call, cudaStream_t stream) {
   const int64_t group = a.heads / a.kv_heads;
   const dim3 grid(static_cast<unsigned>(a.splits),
                   static_cast<unsigned>(a.kv_heads * ((group + kHeads - 1) / kHeads)));
-  launch(token_attention_kernel<T>, grid, kThreads, static_cast<size_t>(places<T>(a).end), stream,
-         call);
+  launch(token_attention_kernel<kSplit>, grid, kThreads, static_cast<size_t>(places<kSplit>(a).end),
+         stream, call);
 }
 
 }  // namespace
@@ -449,16 +427,17 @@ int multiprocessors_for(const AttentionCall& call) {
 }
 
 bool fits_token_attention(const AttentionCall& call) {
-  const int bytes = call.cache.half ? places<__half>(call).end : places<float>(call).end;
+  const int bytes = call.cache.split() ? places<true>(call).end : places<false>(call).end;
   return call.head_size % 16 == 0 && call.value_size % 8 == 0 && call.span == kSpan &&
-         call.cache.positions < INT32_MAX && bytes <= kMostShared;
+         call.cache.positions < INT32_MAX && bytes <= kMostShared &&
+         (!call.cache.split() || max(call.head_size, call.value_size) <= SplitRow::kLongest);
 }
 
 void run_token_attention(const TokenAttention& call, cudaStream_t stream) {
-  if (call.attention.cache.half)
-    run<__half>(call, stream);
+  if (call.attention.cache.split())
+    run<true>(call, stream);
   else
-    run<float>(call, stream);
+    run<false>(call, stream);
 }
 
 }  // namespace lockstep::exec::cuda
