@@ -28,16 +28,23 @@ __device__ inline uint64_t warp_max(uint64_t value) {
 }
 
 // For all threads of the block, which must be whole warps. `shared` holds a float for each warp.
-__device__ inline float block_sum(float value, float* shared) {
-  value = warp_sum(value);
+template <class OfWarp>
+__device__ float over_block(float value, float* shared, float neutral, OfWarp&& of_warp) {
+  value = of_warp(value);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (lane == 0) shared[warp] = value;
   __syncthreads();
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  value = warp_sum(lane < warps ? shared[lane] : 0.0f);
+  value = of_warp(lane < warps ? shared[lane] : neutral);
   __syncthreads();
   return value;
+}
+__device__ inline float block_sum(float value, float* shared) {
+  return over_block(value, shared, 0, [](float x) { return warp_sum(x); });
+}
+__device__ inline float block_max(float value, float* shared) {
+  return over_block(value, shared, -INFINITY, [](float x) { return warp_max(x); });
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct RowTask {
     kGeluErf,
     kAdd,
     kScale,
-    kPrepare,  // a becomes `codes` and, padded with zeros, `out`; for one token
+    kPrepare,  // a becomes `codes` and, padded with zeros, `out`, for one token; or `largest`
     kAppend,   // a and b go to the cache as keys and values
   };
   Kind kind{};
@@ -82,6 +82,7 @@ struct RowTask {
   int64_t pairs = 0, head_size = 0, value_size = 0;
   bool adjacent = false;
   Codes codes;
+  uint32_t* largest = nullptr;  // bits of the largest magnitude of all rows, raised to that of a's
   Cache cache;
 };
 

@@ -289,14 +289,33 @@ class CudaExecutor : public Executor {
     return out;
   }
 
-  RowTask row_task(const Stage::Task& task) const {
+  // Rows that a stage of products takes together, from `first` on.
+  struct Together {
+    int64_t first, count;
+  };
+  Together together(const Stage& products) const {
+    const op::ValueId input = program().ops[products.ops[0]].inputs[0];
+    int64_t first = tokens_ - 1;
+    for (const size_t index : products.ops)
+      first = std::min(first, first_row_of(program().ops[index].outputs[0]));
+    return {first, tokens_ > 1 ? tokens_ - (last_alone(input) ? 1 : 0) - first : 0};
+  }
+
+  // `next`: the stage after it.
+  Result<RowTask> row_task(const Stage::Task& task, const Stage* next) {
     const op::Op& op = program().ops[task.op];
     if (task.kind != Stage::Task::Kind::kPrepare)
       return describe_task(
           parts_, task, buffers_, tokens_,
           task.kind == Stage::Task::Kind::kAppend ? 0 : first_row_of(op.outputs[0]));
     RowTask out = prepare_task(op.inputs[0], 0);
-    if (tokens_ > 1) out.first_row = tokens_;  // products of many rows take them as they are
+    if (tokens_ == 1) return out;
+    const Together rows = together(*next);
+    out.first_row = rows.count > 0 ? rows.first : tokens_;
+    if (rows.count > 0) {
+      LS_TRY(out.largest, many_rows_.place_of_largest(out.a_width, stream_));
+    }
+    if (out.largest == nullptr) out.first_row = tokens_;
     return out;
   }
 
@@ -306,7 +325,9 @@ class CudaExecutor : public Executor {
         cudaMemcpyAsync(activations_.data() + inputs_place_, inputs_.data(),
                         static_cast<size_t>(inputs_.size_bytes()), cudaMemcpyHostToDevice, stream_),
         "cudaMemcpyAsync of a step's inputs"));
-    for (const Stage& stage : plan_.stages) {
+    if (tokens_ > 1) LS_TRY_VOID(many_rows_.begin(stream_));
+    for (size_t i = 0; i < plan_.stages.size(); ++i) {
+      const Stage& stage = plan_.stages[i];
       if (tokens_ > 1 && cancelled()) {
         cudaStreamSynchronize(stream_);
         return error("{}", kCancelledMessage);
@@ -314,7 +335,8 @@ class CudaExecutor : public Executor {
       LS_TRY_VOID(watching_.before(stage.ops, stream_));
       switch (stage.kind) {
         case Stage::Kind::kRows:
-          launch_rows(stage);
+          LS_TRY_VOID(
+              launch_rows(stage, i + 1 < plan_.stages.size() ? &plan_.stages[i + 1] : nullptr));
           break;
         case Stage::Kind::kProducts:
           LS_TRY_VOID(launch_products(stage));
@@ -337,7 +359,7 @@ class CudaExecutor : public Executor {
                  "cudaMemcpyAsync of the logits");
   }
 
-  void launch_rows(const Stage& stage) {
+  Result<void> launch_rows(const Stage& stage, const Stage* next) {
     RowsCall call;
     call.tokens = tokens_;
     call.state = buffers_.state;
@@ -354,19 +376,17 @@ class CudaExecutor : public Executor {
         continue;
       }
       if (call.count == kMostTasks) flush();
-      call.tasks[call.count++] = row_task(task);
+      LS_TRY(call.tasks[call.count], row_task(task, next));
+      ++call.count;
     }
     flush();
+    return {};
   }
 
   Result<void> launch_products(const Stage& stage) {
     const op::ValueId input = program().ops[stage.ops[0]].inputs[0];
     const int64_t last = tokens_ - 1;
-    int64_t first = last;
-    for (const size_t index : stage.ops)
-      first = std::min(first, first_row_of(program().ops[index].outputs[0]));
-    const int64_t many = last_alone(input) ? last - first : tokens_ - first;
-    if (tokens_ > 1 && many > 0) {
+    if (const auto [first, many] = together(stage); many > 0) {
       std::vector<ManyRows::Product> products;
       for (const size_t index : stage.ops) {
         const auto& linear = std::get<op::Linear>(program().ops[index].what);
@@ -374,7 +394,7 @@ class CudaExecutor : public Executor {
                             linear.bias ? weights_.vector(*linear.bias) : nullptr,
                             row(program().ops[index].outputs[0], first)});
       }
-      LS_TRY_VOID(many_rows_.multiply(row(input, first), many, products, stream_));
+      LS_TRY_VOID(many_rows_.multiply(row(input, first), many, products, true, stream_));
     }
     if (!last_alone(input)) return {};
     if (tokens_ > 1) {

@@ -142,10 +142,10 @@ void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream)
                [&]<class T>() { halve(FloatsSource<T>{weight}, numbers, out, stream); });
 }
 
-void run_halve_rows(const HalveRowsCall& call, cudaStream_t stream) {
+void run_halve_rows(const HalveRowsCall& call, bool finds_largest, cudaStream_t stream) {
   const auto blocks =
       static_cast<unsigned>(min(kMostBlocks, (call.count / 4 + kThreads - 1) / kThreads));
-  largest_of_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
+  if (finds_largest) largest_of_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
   halve_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
 }
 

@@ -16,7 +16,8 @@ void run_matvec(const MatvecCall& call, cudaStream_t stream);
 void run_matmul(const MatmulCall& call, cudaStream_t stream);
 // Numbers to halves: [rows, columns] without padding.
 void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream);
-void run_halve_rows(const HalveRowsCall& call, cudaStream_t stream);
+// `finds_largest`: it is not in call.out.largest yet.
+void run_halve_rows(const HalveRowsCall& call, bool finds_largest, cudaStream_t stream);
 void run_attention(const AttentionCall& call, cudaStream_t stream);
 // Scores and probabilities, for who watches.
 void run_scores(const AttentionCall& call, cudaStream_t stream);

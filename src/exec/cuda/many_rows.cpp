@@ -59,19 +59,34 @@ Result<void> ManyRows::make_room_for_rows(int64_t count, cudaStream_t stream) {
   return check(cudaMemsetAsync(numbers_.data(), 0, 8, stream), "cudaMemsetAsync");
 }
 
-Result<void> ManyRows::multiply(const float* x, int64_t tokens, std::span<const Product> products,
-                                cudaStream_t stream) {
+Result<void> ManyRows::begin(cudaStream_t stream) {
+  if (numbers_.data() == nullptr) return {};
+  return check(cudaMemsetAsync(numbers_.data(), 0, 8, stream), "cudaMemsetAsync");
+}
+
+bool ManyRows::goes_to_blas(int64_t columns) {
   if (!looked_for_blas_) blas_ = Blas::load();
   looked_for_blas_ = true;
   // Tensor cores want rows of whole 16 bytes.
-  if (blas_ == nullptr || products[0].weight.columns % 8 != 0) {
+  return blas_ != nullptr && columns % 8 == 0;
+}
+
+Result<uint32_t*> ManyRows::place_of_largest(int64_t columns, cudaStream_t stream) {
+  if (!goes_to_blas(columns)) return nullptr;
+  LS_TRY_VOID(make_room_for_rows(0, stream));
+  return numbers_.as<uint32_t>() + turn_;
+}
+
+Result<void> ManyRows::multiply(const float* x, int64_t tokens, std::span<const Product> products,
+                                bool knows_largest, cudaStream_t stream) {
+  if (!goes_to_blas(products[0].weight.columns)) {
     for (const Product& product : products)
       run_matmul({product.weight, product.bias, x, product.out, tokens}, stream);
     return {};
   }
   if (const auto most = static_cast<size_t>(kMostProducts); products.size() > most) {
-    LS_TRY_VOID(multiply(x, tokens, products.first(most), stream));
-    return multiply(x, tokens, products.subspan(most), stream);
+    LS_TRY_VOID(multiply(x, tokens, products.first(most), knows_largest, stream));
+    return multiply(x, tokens, products.subspan(most), false, stream);
   }
   const int64_t count = tokens * products[0].weight.columns;
   LS_TRY_VOID(make_room_for_rows(count, stream));
@@ -89,7 +104,7 @@ Result<void> ManyRows::multiply(const float* x, int64_t tokens, std::span<const 
     call.largest_weight[call.weights] = weights[call.weights].largest;
     ++call.weights;
   }
-  run_halve_rows(call, stream);
+  run_halve_rows(call, !knows_largest, stream);
   for (size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
     const Halves& w = weights[i];

@@ -21,9 +21,14 @@ class ManyRows {
     const float* bias = nullptr;  // may be null
     float* out = nullptr;         // [tokens, rows of the weight]
   };
+  // To be called first in a step: one that was cancelled may have left a largest magnitude.
+  Result<void> begin(cudaStream_t stream);
+  // Where the largest magnitude of the rows that the next multiply() takes can be put beforehand,
+  // as bits: a zero so far. Null: it is not asked for.
+  Result<uint32_t*> place_of_largest(int64_t columns, cudaStream_t stream);
   // Products with the same rows x [tokens, columns].
   Result<void> multiply(const float* x, int64_t tokens, std::span<const Product> products,
-                        cudaStream_t stream);
+                        bool knows_largest, cudaStream_t stream);
 
  private:
   struct HalfWeight {
@@ -32,6 +37,7 @@ class ManyRows {
   };
   Result<Halves> halves_of(const WeightView& weight, HalfWeight& scratch, cudaStream_t stream);
   Result<void> make_room_for_rows(int64_t count, cudaStream_t stream);
+  bool goes_to_blas(int64_t columns);
 
   bool looked_for_blas_ = false;
   std::unique_ptr<Blas> blas_;         // null where the library is missing

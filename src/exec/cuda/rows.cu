@@ -128,6 +128,15 @@ __device__ void prepare(const RowTask& task, const float* x, Columns columns) {
   }
 }
 
+// A maximum needs no order. Most rows are smaller than one before, and need not say so.
+__device__ void raise_largest(uint32_t* largest, const float* x, Columns columns, float* shared) {
+  float most = 0;
+  for_each(columns, [&](int i) { most = fmaxf(most, fabsf(x[i])); });
+  const uint32_t bits = __float_as_uint(block_max(most, shared));
+  if (threadIdx.x == 0 && bits > *static_cast<volatile uint32_t*>(largest))
+    atomicMax(largest, bits);
+}
+
 // Whole heads, one by a warp at a time where they are split.
 __device__ void append_row(const float* x, Columns columns, int64_t size_of, int64_t position,
                            int64_t positions, const CachePlanes& out) {
@@ -211,7 +220,10 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
           for_each(columns, [&](int i) { out[i] = task.factor * a[i]; });
           break;
         case Kind::kPrepare:
-          prepare(task, a, part_of(task.a_width, part, call.parts));
+          if (task.largest != nullptr)
+            raise_largest(task.largest, a, part_of(task.a_width, part, call.parts), shared);
+          else
+            prepare(task, a, part_of(task.a_width, part, call.parts));
           break;
         case Kind::kAppend:
           append(task, a, b, position, part, call.parts);
