@@ -47,5 +47,20 @@ __device__ inline float block_max(float value, float* shared) {
   return over_block(value, shared, -INFINITY, [](float x) { return warp_max(x); });
 }
 
+// Places from `first` on, `step` apart, several at a time: what they read is on its way before the
+// first is written, although nothing says that the two do not overlap.
+template <class Index, class Read, class Write>
+__device__ void for_several(Index first, Index end, Index step, Read&& read, Write&& write) {
+  constexpr int kAtOnce = 4;
+  for (Index i = first; i < end; i += kAtOnce * step) {
+    decltype(read(i)) found[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) found[k] = read(min(i + k * step, end - 1));
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+      if (i + k * step < end) write(i + k * step, found[k]);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::exec::cuda

@@ -3,6 +3,8 @@
 
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.cuh"
+#include "exec/cuda/mma.cuh"
 #include "exec/cuda/unit.cuh"
 
 namespace lockstep::exec::cuda {
@@ -92,7 +94,10 @@ void halve(const Source& source, int64_t groups, const Halves& out, cudaStream_t
   halve_kernel<<<blocks, kThreads, 0, stream>>>(source, out);
 }
 
-__global__ void __launch_bounds__(kThreads) largest_of_rows_kernel(HalveRowsCall call) {
+__global__ void __launch_bounds__(kThreads)
+    largest_of_rows_kernel(const __grid_constant__ HalveRowsCall call) {
+  let_next_start();
+  wait_for_inputs();
   const float4* x = reinterpret_cast<const float4*>(call.x);
   float most = 0;
 #pragma unroll 4
@@ -104,7 +109,10 @@ __global__ void __launch_bounds__(kThreads) largest_of_rows_kernel(HalveRowsCall
   offer_largest(most, call.out.largest);
 }
 
-__global__ void __launch_bounds__(kThreads) halve_rows_kernel(HalveRowsCall call) {
+__global__ void __launch_bounds__(kThreads)
+    halve_rows_kernel(const __grid_constant__ HalveRowsCall call) {
+  let_next_start();
+  wait_for_inputs();
   const float scale = scale_for(*call.out.largest);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *call.next_largest = 0;
@@ -112,22 +120,16 @@ __global__ void __launch_bounds__(kThreads) halve_rows_kernel(HalveRowsCall call
       call.factors[i] = 1 / scale * (1 / scale_for(*call.largest_weight[i]));
   }
   const float4* x = reinterpret_cast<const float4*>(call.x);
-#pragma unroll 4
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.count / 4;
-       i += int64_t{gridDim.x} * kThreads) {
-    const float4 f = x[i];
-    const float scaled[4] = {f.x * scale, f.y * scale, f.z * scale, f.w * scale};
-    __align__(8) __half2 high[2], low[2];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      high[k] = __floats2half2_rn(scaled[2 * k], scaled[2 * k + 1]);
-      const float2 back = __half22float2(high[k]);
-      low[k] = __floats2half2_rn(scaled[2 * k] - back.x, scaled[2 * k + 1] - back.y);
-    }
-    static_cast<uint2*>(call.out.high)[i] = *reinterpret_cast<const uint2*>(high);
-    if (call.out.low != nullptr)
-      static_cast<uint2*>(call.out.low)[i] = *reinterpret_cast<const uint2*>(low);
-  }
+  for_several(
+      int64_t{blockIdx.x} * kThreads + threadIdx.x, call.count / 4, int64_t{gridDim.x} * kThreads,
+      [&](int64_t i) { return x[i]; },
+      [&](int64_t i, float4 f) {
+        uint2 high, low;
+        split(f.x * scale, f.y * scale, high.x, low.x);
+        split(f.z * scale, f.w * scale, high.y, low.y);
+        static_cast<uint2*>(call.out.high)[i] = high;
+        if (call.out.low != nullptr) static_cast<uint2*>(call.out.low)[i] = low;
+      });
 }
 
 }  // namespace
@@ -143,10 +145,11 @@ void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream)
 }
 
 void run_halve_rows(const HalveRowsCall& call, bool finds_largest, cudaStream_t stream) {
-  const auto blocks =
-      static_cast<unsigned>(min(kMostBlocks, (call.count / 4 + kThreads - 1) / kThreads));
-  if (finds_largest) largest_of_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
-  halve_rows_kernel<<<blocks, kThreads, 0, stream>>>(call);
+  constexpr int64_t kOfBlock = 4 * 4 * kThreads;  // four times four numbers of a thread at once
+  const dim3 blocks(
+      static_cast<unsigned>(min(kMostBlocks, (call.count + kOfBlock - 1) / kOfBlock)));
+  if (finds_largest) launch(largest_of_rows_kernel, blocks, kThreads, 0, stream, call);
+  launch(halve_rows_kernel, blocks, kThreads, 0, stream, call);
 }
 
 }  // namespace lockstep::exec::cuda

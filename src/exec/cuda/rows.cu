@@ -27,11 +27,10 @@ __device__ Columns part_of(int64_t width, int part, int parts) {
   return {part * count, (part + 1) * count};
 }
 
-template <class Body>
-__device__ void for_each(Columns columns, Body&& body) {
-  for (int i = columns.begin + static_cast<int>(threadIdx.x); i < columns.end;
-       i += static_cast<int>(blockDim.x))
-    body(i);
+template <class Read, class Write>
+__device__ void for_each(Columns columns, Read&& read, Write&& write) {
+  for_several(columns.begin + static_cast<int>(threadIdx.x), columns.end,
+              static_cast<int>(blockDim.x), read, write);
 }
 
 // One group of numbers, by `threads` threads of which this is number `thread`; `sum` adds up over
@@ -45,19 +44,26 @@ __device__ void normalize_group(const RowTask& task, const float* x, float* out,
   float mean = 0;
   if (layer) {
     float total = 0;
+#pragma unroll 4
     for (int i = thread; i < size; i += threads) total += x[i];
     mean = sum(total) / count;
   }
   float squares = 0;
+#pragma unroll 4
   for (int i = thread; i < size; i += threads) {
     const float d = x[i] - mean;
     squares = fmaf(d, d, squares);
   }
   const float factor = 1.0f / sqrtf(sum(squares) / count + task.factor);
-  for (int i = thread; i < size; i += threads) {
-    const float y = (x[i] - mean) * factor * task.weight[i];
-    out[i] = task.bias != nullptr ? y + task.bias[i] : y;
-  }
+  for_several(
+      thread, size, threads,
+      [&](int i) {
+        return make_float3(x[i], task.weight[i], task.bias != nullptr ? task.bias[i] : 0.0f);
+      },
+      [&](int i, float3 at) {
+        const float y = (at.x - mean) * factor * at.y;
+        out[i] = task.bias != nullptr ? y + at.z : y;
+      });
 }
 
 // A whole row by the block, or heads by a warp each.
@@ -80,28 +86,38 @@ __device__ void rotate(const RowTask& task, int64_t t, const float* x, float* ou
   const float* cosines = task.cosines + t * task.pairs;
   const float* sines = task.sines + t * task.pairs;
   const int head_size = static_cast<int>(task.head_size), pairs = static_cast<int>(task.pairs);
-  for_each(columns, [&](int i) {
-    const int place = i % head_size;
-    if (place >= 2 * pairs) {
-      out[i] = x[i];
-      return;
-    }
-    const int pair = task.adjacent ? place / 2 : place % pairs;
-    const bool second = task.adjacent ? place % 2 == 1 : place >= pairs;
-    const int distance = task.adjacent ? 1 : pairs;
-    const int mate = second ? i - distance : i + distance;
-    const float c = cosines[pair], s = sines[pair];
-    out[i] = second ? x[mate] * s + x[i] * c : x[i] * c - x[mate] * s;
-  });
+  const int rest = head_size - 2 * pairs, distance = task.adjacent ? 1 : pairs;
+  const int first_head = columns.begin / head_size, end_head = columns.end / head_size;
+  const auto place = [&](int i) {
+    const int head = i / pairs, pair = i - head * pairs;
+    return head * head_size + (task.adjacent ? 2 * pair : pair);
+  };
+  for_each(
+      {first_head * pairs, end_head * pairs},
+      [&](int i) {
+        return make_float4(x[place(i)], x[place(i) + distance], cosines[i % pairs],
+                           sines[i % pairs]);
+      },
+      [&](int i, float4 at) {
+        out[place(i)] = at.x * at.z - at.y * at.w;
+        out[place(i) + distance] = at.x * at.w + at.y * at.z;
+      });
+  const auto unmoved = [&](int i) { return i / rest * head_size + 2 * pairs + i % rest; };
+  for_each(
+      {first_head * rest, end_head * rest}, [&](int i) { return x[unmoved(i)]; },
+      [&](int i, float value) { out[unmoved(i)] = value; });
 }
 
 // 16 bits a number, scaled by the largest of each unit. A warp takes a unit.
 __device__ void prepare(const RowTask& task, const float* x, Columns columns) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (task.out != nullptr) {
-    for_each(columns, [&](int i) { task.out[i] = x[i]; });
+    const auto keep = [&](int i, float value) { task.out[i] = value; };
+    for_each(
+        columns, [&](int i) { return x[i]; }, keep);
     if (columns.end == task.a_width)
-      for_each({columns.end, static_cast<int>(task.width)}, [&](int i) { task.out[i] = 0; });
+      for_each(
+          {columns.end, static_cast<int>(task.width)}, [](int) { return 0.0f; }, keep);
   }
   if (task.codes.high == nullptr) return;
   for (int unit = columns.begin / kUnit + static_cast<int>(threadIdx.x) / kWarp;
@@ -131,7 +147,9 @@ __device__ void prepare(const RowTask& task, const float* x, Columns columns) {
 // A maximum needs no order. Most rows are smaller than one before, and need not say so.
 __device__ void raise_largest(uint32_t* largest, const float* x, Columns columns, float* shared) {
   float most = 0;
-  for_each(columns, [&](int i) { most = fmaxf(most, fabsf(x[i])); });
+  for_each(
+      columns, [&](int i) { return x[i]; },
+      [&](int, float value) { most = fmaxf(most, fabsf(value)); });
   const uint32_t bits = __float_as_uint(block_max(most, shared));
   if (threadIdx.x == 0 && bits > *static_cast<volatile uint32_t*>(largest))
     atomicMax(largest, bits);
@@ -143,10 +161,12 @@ __device__ void append_row(const float* x, Columns columns, int64_t size_of, int
   const int size = static_cast<int>(size_of);
   auto* high = reinterpret_cast<__half*>(out.high);
   if (out.low == nullptr) {
-    for_each(columns, [&](int i) {
-      const int head = i / size;
-      high[(head * positions + position) * size + i - head * size] = __float2half_rn(x[i]);
-    });
+    for_each(
+        columns, [&](int i) { return x[i]; },
+        [&](int i, float value) {
+          const int head = i / size;
+          high[(head * positions + position) * size + i - head * size] = __float2half_rn(value);
+        });
     return;
   }
   auto* low = reinterpret_cast<__half*>(out.low);
@@ -193,6 +213,7 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
       const float* a = task.a + t * task.a_width;
       const float* b = task.b + t * task.b_width;
       float* out = task.out + t * task.width;
+      const auto keep = [&](int i, float value) { out[i] = value; };
       const Columns columns = part_of(task.width, part, call.parts);
       switch (task.kind) {
         case Kind::kRmsNorm:
@@ -200,7 +221,8 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
           normalize(task, a, out, columns, shared);
           break;
         case Kind::kSlice:
-          for_each(columns, [&](int i) { out[i] = a[task.group + i]; });
+          for_each(
+              columns, [&](int i) { return a[task.group + i]; }, keep);
           break;
         case Kind::kRope:
           rotate(task, t, a, out, columns);
@@ -208,16 +230,18 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
         case Kind::kSilu:
         case Kind::kGeluTanh:
         case Kind::kGeluErf:
-          for_each(columns, [&](int i) {
-            const float y = activate(task.kind, a[i]);
-            out[i] = task.b != nullptr ? y * b[i] : y;
-          });
+          for_each(
+              columns, [&](int i) { return make_float2(a[i], task.b != nullptr ? b[i] : 1.0f); },
+              [&](int i, float2 at) { out[i] = activate(task.kind, at.x) * at.y; });
           break;
         case Kind::kAdd:
-          for_each(columns, [&](int i) { out[i] = a[i] + b[i]; });
+          for_each(
+              columns, [&](int i) { return make_float2(a[i], b[i]); },
+              [&](int i, float2 at) { out[i] = at.x + at.y; });
           break;
         case Kind::kScale:
-          for_each(columns, [&](int i) { out[i] = task.factor * a[i]; });
+          for_each(
+              columns, [&](int i) { return task.factor * a[i]; }, keep);
           break;
         case Kind::kPrepare:
           if (task.largest != nullptr)
