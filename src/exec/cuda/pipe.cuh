@@ -31,10 +31,11 @@ __device__ inline void copy_4(void* to, const void* from) {
                : "memory");
 #endif
 }
-__device__ inline void copy_16(void* to, const void* from) {
+// Zeros where it is not there.
+__device__ inline void copy_16(void* to, const void* from, bool is_there = true) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
-               "l"(__cvta_generic_to_global(from))
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(is_there ? 16 : 0)
                : "memory");
 #endif
 }

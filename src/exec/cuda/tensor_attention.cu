@@ -68,24 +68,34 @@ struct Tile {
 
  private:
   static __device__ void copy(const __half* from, __half* to, int begin, int last) {
-    constexpr int kChunks = D / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kPositions * kChunks; i += kThreads) {
-      const int p = i / kChunks, c = i % kChunks;
-      __half* place = to + p * kStride + c * 8;
-      if (begin + p < last)
-        copy_16(place, from + (int64_t{begin} + p) * D + c * 8);
-      else
-        *reinterpret_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
+    constexpr int kAtOnce = 8, kChunks = D / kAtOnce;
+    static_assert(kPositions * kChunks % kThreads == 0);
+    const __half* first = from + int64_t{begin} * D;
+#pragma unroll
+    for (int k = 0; k < kPositions * kChunks / kThreads; ++k) {
+      const int i = k * kThreads + static_cast<int>(threadIdx.x), p = i / kChunks;
+      copy_16(to + i * kAtOnce + p * kPadding, first + i * kAtOnce, begin + p < last);
     }
   }
 };
+
+struct TensorCall : AttentionCall {
+  unsigned multiprocessors = 0;
+};
+
+// Blocks in the order of their work, longest first, except that the first one of each
+// multiprocessor goes in the opposite order: with the second it has the same work as the others.
+__device__ unsigned turn_of_block(unsigned multiprocessors) {
+  const unsigned first = min(gridDim.x, multiprocessors);
+  return blockIdx.x < first ? first - 1 - blockIdx.x : blockIdx.x;
+}
 
 template <int D, bool kSplit>
 constexpr int kShared = 2 * kRows* Tile<D, kSplit>::kStride * 2 + 2 * Tile<D, kSplit>::kBytes;
 
 template <int D, bool kSplit>
 __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2 : 1)
-    tensor_attention_kernel(const __grid_constant__ AttentionCall call) {
+    tensor_attention_kernel(const __grid_constant__ TensorCall call) {
   using Tile = Tile<D, kSplit>;
   constexpr int kStride = Tile::kStride;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -100,10 +110,12 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   __shared__ int begins[kRows], ends[kRows];  // what each row sees
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const int group = static_cast<int>(call.heads / call.kv_heads);
-  const int64_t kv_head = blockIdx.y;
+  const auto kv_heads = static_cast<unsigned>(call.kv_heads);
+  const unsigned turn = turn_of_block(call.multiprocessors);
+  const int64_t kv_head = turn % kv_heads;
   const int64_t rows = call.rows * group;
-  // The last rows see the most positions: they start first.
-  const int64_t first_row = (int64_t{gridDim.x} - 1 - blockIdx.x) * kRows;
+  // The last rows see the most positions: they go first.
+  const int64_t first_row = int64_t{gridDim.x / kv_heads - 1 - turn / kv_heads} * kRows;
   const auto token = [&](int64_t row) { return call.first_row + row / group; };
   const auto head = [&](int64_t row) { return kv_head * group + row % group; };
   let_next_start();
@@ -206,21 +218,26 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
     else
       end_group();
 
-    const bool all_seen = begin >= all_begin && begin + kPositions <= all_end;
+    const auto for_each_score = [&](auto&& body) {
+#pragma unroll
+      for (int n = 0; n < kPositions / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) body(scores[n][i], i / 2, n * 8 + pair + i % 2);
+    };
+    for_each_score([&](float& score, int row, int p) {
+      score *= unscales[row];
+      if constexpr (kSplit) score *= unscale_keys[p];
+    });
+    // Apart, so that what is seldom needed is not in the way of the rest.
+    if (call.soft_cap > 0)
+      for_each_score(
+          [&](float& score, int, int) { score = call.soft_cap * tanhf(score / call.soft_cap); });
+    if (begin < all_begin || begin + kPositions > all_end)
+      for_each_score([&](float& score, int row, int p) {
+        if (begin + p < see_from[row] || begin + p >= see_to[row]) score = -INFINITY;
+      });
     float now[2] = {most[0], most[1]};
-#pragma unroll
-    for (int n = 0; n < kPositions / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float score = scores[n][i] * unscales[i / 2];
-        if constexpr (kSplit) score *= unscale_keys[n * 8 + pair + i % 2];
-        if (call.soft_cap > 0) score = call.soft_cap * tanhf(score / call.soft_cap);
-        const int position = begin + n * 8 + pair + i % 2;
-        if (!all_seen && (position < see_from[i / 2] || position >= see_to[i / 2]))
-          score = -INFINITY;
-        scores[n][i] = score;
-        now[i / 2] = fmaxf(now[i / 2], score);
-      }
+    for_each_score([&](float& score, int row, int) { now[row] = fmaxf(now[row], score); });
     float change = 1;  // of what the sums are times
     if constexpr (kSplit) {
       const int before = value_shift;
@@ -242,22 +259,13 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
         mix[d][2 * i + 1] *= factor * change;
       }
     }
-#pragma unroll
-    for (int n = 0; n < kPositions / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[n][i] = exp2f((scores[n][i] - shift[i / 2]) * kLog2OfE);
-        total[i / 2] += scores[n][i];
-      }
+    for_each_score([&](float& score, int row, int) {
+      score = exp2f((score - shift[row]) * kLog2OfE);
+      total[row] += score;
+    });
     if constexpr (kSplit) {
       const float scale = power_of_two(value_shift + kProbabilityBits);
-#pragma unroll
-      for (int n = 0; n < kPositions / 8; ++n) {
-        const float factors[2] = {unscale_values[n * 8 + pair] * scale,
-                                  unscale_values[n * 8 + pair + 1] * scale};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[n][i] *= factors[i % 2];
-      }
+      for_each_score([&](float& score, int, int p) { score *= unscale_values[p] * scale; });
     }
     wait_for_groups<1>();
     __syncthreads();
@@ -319,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
 }
 
 template <int D, bool kSplit>
-bool run(const AttentionCall& call, cudaStream_t stream) {
+bool run(const TensorCall& call, cudaStream_t stream) {
   const auto kernel = tensor_attention_kernel<D, kSplit>;
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kShared<D, kSplit>) != cudaSuccess) {
@@ -327,25 +335,29 @@ bool run(const AttentionCall& call, cudaStream_t stream) {
     return false;
   }
   const int64_t rows = call.rows * (call.heads / call.kv_heads);
-  launch(
-      kernel,
-      dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(call.kv_heads)),
-      kThreads, kShared<D, kSplit>, stream, call);
+  launch(kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows * call.kv_heads)), kThreads,
+         kShared<D, kSplit>, stream, call);
   return true;
 }
 
-bool has_tensor_cores_for_it() {
-  int device = 0, major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+// Zero where the tensor cores are too old.
+unsigned count_multiprocessors() {
+  int device = 0, major = 0, count = 0;
+  const bool known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return known && major >= 8 ? static_cast<unsigned>(count) : 0;
 }
 
 }  // namespace
 
-bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream) {
-  static const bool can = has_tensor_cores_for_it();
-  if (!can || call.head_size != call.value_size || call.cache.positions >= INT32_MAX) return false;
+bool run_tensor_attention(const AttentionCall& attention, cudaStream_t stream) {
+  static const unsigned multiprocessors = count_multiprocessors();
+  const TensorCall call{attention, multiprocessors};
+  if (multiprocessors == 0 || call.head_size != call.value_size ||
+      call.cache.positions >= INT32_MAX)
+    return false;
   const auto run_for = [&]<int D>() {
     return call.cache.split() ? run<D, true>(call, stream) : run<D, false>(call, stream);
   };
