@@ -17,6 +17,14 @@ struct RopeTable {
   explicit RopeTable(const op::Rope& rope);
   bool serves(const op::Rope& rope) const;
   void fill(int64_t first_position, int64_t tokens);
+
+ private:
+  struct Turn {
+    double cosine, sine;
+  };
+  static constexpr int64_t kNear = 64;
+  std::vector<Turn> near_;  // of the first positions: [kNear][pairs]
+  std::vector<Turn> far_;   // of a multiple of kNear: [pairs]
 };
 
 // The place in `tables` of the one for `rope`, which is added where there is none.
