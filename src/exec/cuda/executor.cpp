@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/kv_cache.h"
 #include "exec/cuda/many_rows.h"
 #include "exec/cuda/stream.h"
 #include "exec/cuda/token_pass.h"
@@ -18,23 +19,20 @@ constexpr int64_t kLongestHead = 512;
 
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(const op::Program& program, Weights weights, DeviceMemory cache_memory, bool half,
-               Stream stream, Stream copies)
+  CudaExecutor(const op::Program& program, Weights weights, KvCache cache, Stream stream,
+               Stream copies)
       : Executor(program),
         stream_(std::move(stream)),
         weights_(std::move(weights)),
-        cache_memory_(std::move(cache_memory)),
-        half_cache_(half),
+        cache_(std::move(cache)),
         plan_(make_plan(program)),
         parts_{program, weights_, {}, {}, {}},
         watching_(program, plan_, std::move(copies)) {
-    Layout layout;
     parts_.caches.resize(program.ops.size());
     parts_.rope_of.resize(program.ops.size());
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const op::Op& op = program.ops[i];
-      if (const auto* attention = std::get_if<op::Attention>(&op.what))
-        parts_.caches[i] = place_cache(*attention, layout);
+      if (std::holds_alternative<op::Attention>(op.what)) parts_.caches[i] = cache_.of(i);
       if (const auto* rope = std::get_if<op::Rope>(&op.what))
         parts_.rope_of[i] = table_for(parts_.ropes, *rope);
       if (const auto* linear = std::get_if<op::Linear>(&op.what)) {
@@ -51,21 +49,6 @@ class CudaExecutor : public Executor {
     return {};
   }
 
-  static int64_t cache_bytes(const op::Program& program, bool half) {
-    Layout layout;
-    for (const op::Op& op : program.ops)
-      if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
-        for (const int64_t size : {attention->head_size, attention->value_size}) {
-          const int64_t rows = attention->kv_heads * program.context_length;
-          layout.place(rows * size * 2);
-          if (half) continue;
-          layout.place(rows * size * 2);
-          layout.place(rows);
-        }
-      }
-    return layout.bytes();
-  }
-
   int64_t step_tokens() const override { return 2048; }
   Result<std::vector<float>> read_back(const op::Weight& weight, int64_t first,
                                        int64_t rows) const override {
@@ -74,7 +57,7 @@ class CudaExecutor : public Executor {
   DType dtype() const override { return DType::kF32; }
   Precision precision() const override {
     // In generation quantized weights meet 16-bit integers, in prompts halves, which are coarser.
-    return {"f32", takes_codes_ ? "f16" : "f32", half_cache_ ? "f16" : "f32"};
+    return {"f32", takes_codes_ ? "f16" : "f32", cache_.half() ? "f16" : "f32"};
   }
 
  protected:
@@ -112,23 +95,6 @@ class CudaExecutor : public Executor {
   }
 
  private:
-  Cache place_cache(const op::Attention& attention, Layout& layout) const {
-    const auto planes = [&](int64_t size) {
-      const int64_t rows = attention.kv_heads * program().context_length;
-      CachePlanes out;
-      out.high = cache_memory_.as<uint16_t>(layout.place(rows * size * 2));
-      if (half_cache_) return out;
-      out.low = cache_memory_.as<uint16_t>(layout.place(rows * size * 2));
-      out.shifts = cache_memory_.as<int8_t>(layout.place(rows));
-      return out;
-    };
-    Cache out;
-    out.positions = program().context_length;
-    out.keys = planes(attention.head_size);
-    out.values = planes(attention.value_size);
-    return out;
-  }
-
   // A pass that was started before it was asked for.
   struct Ahead {
     int pass;
@@ -346,10 +312,10 @@ class CudaExecutor : public Executor {
           if (tokens_ > 1) LS_TRY_VOID(pace_.keep_close(stream_));
           break;
       }
-      LS_TRY_VOID(check(cudaPeekAtLastError(), [&] {
+      if (const cudaError_t status = cudaPeekAtLastError(); status != cudaSuccess) {
         const op::Op& op = program().ops[stage.ops.empty() ? stage.tasks[0].op : stage.ops[0]];
-        return fmt::format("the kernel of {}", program().value(op.outputs[0]).name);
-      }()));
+        return check(status, fmt::format("the kernel of {}", program().value(op.outputs[0]).name));
+      }
       LS_TRY_VOID(watching_.copy(stage.ops, buffers_, stream_));
     }
     const int64_t first = step_->all_logits ? 0 : tokens_ - 1;
@@ -462,8 +428,7 @@ class CudaExecutor : public Executor {
   Stream stream_;
   Weights weights_;
   ManyRows many_rows_;
-  DeviceMemory cache_memory_;
-  bool half_cache_;
+  KvCache cache_;
   Plan plan_;
   Parts parts_;
   std::unique_ptr<TokenPass> token_pass_;  // null: generation takes the way of prompts
@@ -510,14 +475,14 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
       return error("heads of {} numbers; at most {} are supported on the GPU",
                    std::max(attention->head_size, attention->value_size), kLongestHead);
   Weights weights = Weights::plan(program);
-  const int64_t cache_bytes = CudaExecutor::cache_bytes(program, half);
-  LS_TRY_VOID(check_room(weights.size_bytes(), cache_bytes, program.context_length, half));
+  KvCache cache = KvCache::plan(program, half);
+  LS_TRY_VOID(check_room(weights.size_bytes(), cache.size_bytes(), program.context_length, half));
   LS_TRY_VOID(weights.load());
-  LS_TRY(DeviceMemory cache, DeviceMemory::allocate(cache_bytes));
+  LS_TRY_VOID(cache.allocate());
   LS_TRY(Stream stream, Stream::create());
   LS_TRY(Stream copies, Stream::create());
   auto executor = std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache),
-                                                 half, std::move(stream), std::move(copies));
+                                                 std::move(stream), std::move(copies));
   LS_TRY_VOID(executor->prepare_generation());
   return executor;
 }
