@@ -27,6 +27,16 @@ __device__ inline uint64_t warp_max(uint64_t value) {
   return value;
 }
 
+__device__ inline int warp_min(int value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_min_sync(~0u, value);
+#else
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = min(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+#endif
+}
+
 // For all threads of the block, which must be whole warps. `shared` holds a float for each warp.
 template <class OfWarp>
 __device__ float over_block(float value, float* shared, float neutral, OfWarp&& of_warp) {

@@ -37,7 +37,7 @@ struct StepState {
 };
 
 // Positions that a block of attention takes in generation.
-inline constexpr int64_t kAttentionSpan = 64;
+inline constexpr int64_t kAttentionSpan = 128;
 
 // Keys or values as halves, or in single precision as two halves each: number = (high + low) *
 // 2^-shift.

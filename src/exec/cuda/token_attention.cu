@@ -4,6 +4,8 @@
 // together. What the cache held before comes in while the projections are still being computed. All
 // products run on the tensor cores: queries and probabilities go as two halves, and so do keys and
 // values where the cache has them so.
+#include <cfloat>
+
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/block.cuh"
 #include "exec/cuda/launch.cuh"
@@ -13,11 +15,17 @@
 namespace lockstep::exec::cuda {
 namespace {
 
-constexpr int kHeads = 8;           // of a block, at most
-constexpr int kWarps = kHeads + 1;  // one more for the new key
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kSpan = 64;  // positions of a block
-constexpr int kMostShared = 96 * 1024;
+constexpr int kHeads = 8;  // of a block, at most
+// One more for the new key; where it and the new value are to be split, one for each.
+template <bool kSplit>
+constexpr int kWarps = kHeads + (kSplit ? 2 : 1);
+template <bool kSplit>
+constexpr int kThreads = kWarps<kSplit>* kWarp;
+constexpr int kSpan = kAttentionSpan;  // positions of a block
+constexpr int kMostShared = 200 * 1024;
+
+// Loops that most models go through once or twice are not unrolled: this code runs once a launch,
+// and its length is what it costs.
 
 // Rows of halves in shared memory are 16 bytes longer than they need be, so that eight of them meet
 // in no bank.
@@ -90,6 +98,7 @@ __device__ void take_head(const TokenAttention& call, const float* from, const f
       keep(i + distance, rotates ? a * s + b * c : b);
     }
   }
+#pragma unroll 1
   for (int i = 2 * pairs + lane; i < size; i += kWarp) keep(i, normalize(i, from[i]));
   __syncwarp();
 }
@@ -99,13 +108,19 @@ __device__ void take_head(const TokenAttention& call, const float* from, const f
 __device__ float split_head(const float* ready, int size, float scale, int row, __half* halves) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   float most = 0;
-  for (int i = lane; i < size; i += kWarp) most = fmaxf(most, fabsf(ready[i]));
+#pragma unroll 1
+  for (int i = 2 * lane; i < size; i += 2 * kWarp) {
+    const float2 two = *reinterpret_cast<const float2*>(ready + i);
+    most = fmaxf(most, fmaxf(fabsf(two.x), fabsf(two.y)));
+  }
   const int shift = shift_into_range(warp_max(most));
   const float factor = power_of_two(shift);
   const int stride = row_stride(size);
+#pragma unroll 1
   for (int i = 2 * lane; i < size; i += 2 * kWarp) {
+    const float2 two = *reinterpret_cast<const float2*>(ready + i);
     uint32_t high, low;
-    split(ready[i] * factor, ready[i + 1] * factor, high, low);
+    split(two.x * factor, two.y * factor, high, low);
     *reinterpret_cast<uint32_t*>(halves + row * stride + i) = high;
     *reinterpret_cast<uint32_t*>(halves + (row + kHeads) * stride + i) = low;
   }
@@ -128,38 +143,97 @@ struct Span {
   __device__ int place(int p) const { return p * row_stride(size); }
 };
 
-// Scores of the span: a warp takes eight positions. [kHeads][kSpan]
+// Products that need not wait for one another. Rows 8 to 15 are what is left of rows 0 to 7.
+struct TwoSums {
+  float of[2][4] = {};
+  __device__ float at(int i) const { return (of[0][i] + of[1][i]) + (of[0][2 + i] + of[1][2 + i]); }
+};
+
+__device__ __noinline__ float cap(float score, float most) {
+  return most * tanhf(score / most);
+}
+
+// Scores of the span: a warp takes 16 positions. [kHeads][kSpan]
 template <bool kSplit>
 __device__ void find_scores(const AttentionCall& a, const Work& work, const __half* halves,
                             const Span<kSplit>& keys, const float* unscale,
                             float (*scores)[kSpan]) {
+  static_assert(kSpan == 16 * kHeads);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const int stride = row_stride(work.head_size);
-  if (warp >= kSpan / 8) return;
-  float sums[4] = {};
+  if (warp >= kHeads || warp * 16 >= work.count) return;
+  TwoSums sums[2];  // of eight positions each
 #pragma unroll 4
   for (int step = 0; step < work.head_size; step += 16) {
     Left q;
     load_matrices<false>(halves + lane % 16 * stride + step + lane / 16 * 8, q.words[0], q.words[1],
                          q.words[2], q.words[3]);
-    const auto multiply = [&](const __half* from) {
-      const __half* key = from + keys.place(warp * 8 + lane / 4) + step + lane % 4 * 2;
-      const Right k{
-          {*reinterpret_cast<const uint32_t*>(key), *reinterpret_cast<const uint32_t*>(key + 8)}};
-      multiply_add(sums, q, k);
+    const auto multiply = [&](const __half* from, int which) {
+      Right near, far;
+      load_matrices<false>(
+          from + keys.place(warp * 16 + lane / 16 * 8 + lane % 8) + step + lane / 8 % 2 * 8,
+          near.words[0], near.words[1], far.words[0], far.words[1]);
+      multiply_add(sums[0].of[which], q, near);
+      multiply_add(sums[1].of[which], q, far);
     };
-    multiply(keys.high);
-    if constexpr (kSplit) multiply(keys.low);
+    multiply(keys.high, 0);
+    if constexpr (kSplit) multiply(keys.low, 1);
   }
-  const int h = lane / 4, p = warp * 8 + lane % 4 * 2;
+  const int h = lane / 4;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float score = (sums[i] + sums[2 + i]) * unscale[h];
-    if constexpr (kSplit) score *= p + i < work.count ? power_of_two(-keys.shifts[p + i]) : 0.0f;
-    if (a.soft_cap > 0) score = a.soft_cap * tanhf(score / a.soft_cap);
-    scores[h][p + i] = p + i < work.count ? score : -INFINITY;
+  for (int i = 0; i < 4; ++i) {
+    const int p = warp * 16 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+    float score = sums[i / 2].at(i % 2) * unscale[h];
+    if constexpr (kSplit) score *= p < work.count ? power_of_two(-keys.shifts[p]) : 0.0f;
+    scores[h][p] = a.soft_cap > 0 ? cap(score, a.soft_cap) : score;
   }
+}
+
+// What the scores of a head come to: e to the power of each minus the largest is its probability,
+// times a factor where values are split, as two halves in the head's rows of `probs`.
+struct Probabilities {
+  float largest = -INFINITY, total = 0;
+  float unscale_values = 1;
+};
+template <bool kSplit>
+__device__ Probabilities find_probabilities(const Work& work, const float* scores,
+                                            const Span<kSplit>& values, int head, __half* probs) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  constexpr int kOfLane = kSpan / kWarp;
+  const auto place = [&](int i) { return 2 * (i / 2 * kWarp + lane) + i % 2; };
+  Probabilities out;
+  float each[kOfLane];
+  int least = kMostShift;
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int p = place(i);
+    each[i] = p < work.count ? scores[p] : -INFINITY;
+    out.largest = fmaxf(out.largest, each[i]);
+    if (kSplit && p < work.count) least = min(least, values.shifts[p]);
+  }
+  out.largest = warp_max(out.largest);
+  if constexpr (kSplit) {
+    least = warp_min(least);
+    out.unscale_values = power_of_two(-least - kProbabilityBits);
+  }
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int p = place(i);
+    each[i] = p < work.count ? expf(each[i] - out.largest) : 0.0f;
+    out.total += each[i];
+    if (kSplit && p < work.count) each[i] *= probability_factor(least, values.shifts[p]);
+  }
+#pragma unroll
+  for (int i = 0; i < kOfLane; i += 2) {
+    uint32_t high, low;
+    split(each[i], each[i + 1], high, low);
+    __half* to = probs + head * row_stride(kSpan) + place(i);
+    *reinterpret_cast<uint32_t*>(to) = high;
+    *reinterpret_cast<uint32_t*>(to + kHeads * row_stride(kSpan)) = low;
+  }
+  out.total = warp_sum(out.total);
+  return out;
 }
 
 // Values times probabilities: a warp takes eight numbers of the values at a time.
@@ -169,32 +243,58 @@ __device__ void mix_values(const Work& work, const __half* probs, const Span<kSp
                            Keep&& keep) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  for (int first = warp * 8; first < work.value_size; first += kWarps * 8) {
-    float sums[4] = {};
+  for (int first = warp * 8; first < work.value_size; first += kWarps<kSplit> * 8) {
+    TwoSums sums;
 #pragma unroll
     for (int step = 0; step < kSpan; step += 16) {
       if (step >= work.count) break;
       Left p;
       load_matrices<false>(probs + lane % 16 * row_stride(kSpan) + step + lane / 16 * 8, p.words[0],
                            p.words[1], p.words[2], p.words[3]);
-      const auto multiply = [&](const __half* from) {
+      const auto multiply = [&](const __half* from, int which) {
         Right v;
         load_two_matrices_transposed(from + values.place(step + lane % 16) + first, v.words[0],
                                      v.words[1]);
-        multiply_add(sums, p, v);
+        multiply_add(sums.of[which], p, v);
       };
-      multiply(values.high);
-      if constexpr (kSplit) multiply(values.low);
+      multiply(values.high, kSplit ? 0 : step / 16 % 2);
+      if constexpr (kSplit) multiply(values.low, 1);
     }
     const int h = lane / 4;
     if (h >= work.heads) continue;
-    keep(h, first + lane % 4 * 2, sums[0] + sums[2]);
-    keep(h, first + lane % 4 * 2 + 1, sums[1] + sums[3]);
+    keep(h, first + lane % 4 * 2, {sums.at(0), sums.at(1)});
+  }
+}
+
+// The spans of one head, by a warp. parts: [splits][value_size + 2], a span's largest score and its
+// total last.
+__device__ void put_together(const float* parts, int splits, int value_size, float* out) {
+  const auto two_at = [&](int s, int i) {
+    const int64_t place = int64_t{s} * (value_size + 2) + i;
+    return __ldcg(reinterpret_cast<const float2*>(parts + place));
+  };
+#pragma unroll 1
+  for (int d = static_cast<int>(threadIdx.x) % kWarp * 2; d < value_size; d += 2 * kWarp) {
+    float most = -FLT_MAX, sum = 0;
+    float2 mix = {};
+    for_several(
+        0, splits, 1,
+        [&](int s) {
+          const float2 mixed = two_at(s, d), of_span = two_at(s, value_size);
+          return make_float4(mixed.x, mixed.y, of_span.x, of_span.y);
+        },
+        [&](int, float4 at) {
+          const float now = fmaxf(most, at.z), before = expf(most - now), factor = expf(at.z - now);
+          most = now;
+          sum = fmaf(factor, at.w, sum * before);
+          mix = {fmaf(factor, at.x, mix.x * before), fmaf(factor, at.y, mix.y * before)};
+        });
+    *reinterpret_cast<float2*>(out + d) = {mix.x / sum, mix.y / sum};
   }
 }
 
 template <bool kSplit>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads<kSplit>, 2)
     token_attention_kernel(const __grid_constant__ TokenAttention call) {
   const AttentionCall& a = call.attention;
   extern __shared__ __align__(128) unsigned char memory[];
@@ -248,7 +348,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int chunks = size / kNumbers;
     const int rows = max(kWarp / chunks, 1), row = lane / chunks;
     if (row >= rows) return;
-    for (int p = warp * rows + row; p < old; p += kWarps * rows)
+#pragma unroll 1
+    for (int p = warp * rows + row; p < old; p += kWarps<kSplit> * rows)
+#pragma unroll 1
       for (int i = lane - row * chunks; i < chunks; i += kWarp)
         copy_16(to + p * row_stride(size) + i * kNumbers,
                 from + (static_cast<int64_t>(begin) + p) * size + i * kNumbers);
@@ -262,14 +364,18 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   copy_span(cached_keys, keys);
   copy_span(cached_values, values);
-  if (call.cosines != nullptr)
-    for (int i = thread; i < 2 * call.pairs; i += kThreads)
+  if (call.cosines != nullptr) {
+#pragma unroll 1
+    for (int i = thread; i < 2 * call.pairs; i += kThreads<kSplit>)
       rotations[i] = i < call.pairs ? call.cosines[i] : call.sines[i - call.pairs];
+  }
   // Heads that are not there, and values that zero is to be multiplied with.
-  for (int i = thread; i < (kHeads - work.heads) * head_size; i += kThreads)
+#pragma unroll 1
+  for (int i = thread; i < (kHeads - work.heads) * head_size; i += kThreads<kSplit>)
     ready[work.heads * head_size + i] = 0;
+#pragma unroll 1
   for (int i = values.place(work.count) + thread; i < values.place((work.count + 15) / 16 * 16);
-       i += kThreads) {
+       i += kThreads<kSplit>) {
     values.high[i] = __half(0.0f);
     if constexpr (kSplit) values.low[i] = __half(0.0f);
   }
@@ -279,13 +385,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   // The block that has the new position keeps what comes on the way. The new values are on their
   // way while the heads are taken.
   const int row = warp;
-  const bool is_q = row < kHeads;
+  const bool is_q = row < kHeads, is_k = row == kHeads;
   const float* new_values = call.v + work.kv_head * value_size;
   float new_value = 0;
   SplitRow new_row;
-  if (has_new && kSplit && !is_q) new_row.load(new_values, value_size);
+  if (has_new && kSplit && !is_q && !is_k) new_row.load(new_values, value_size);
   if (has_new && !kSplit && thread < value_size) new_value = new_values[thread];
-  if (is_q || has_new) {
+  if (is_q || (is_k && has_new)) {
     const TokenAttention::Heads& side = is_q ? call.q : call.k;
     const int offset = (is_q ? work.first_head + row : work.kv_head) * head_size;
     if (!is_q || row < work.heads)
@@ -300,24 +406,24 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   if constexpr (kSplit) {
     if (!is_q && has_new) {
-      const auto keep_new = [&](const CacheHead<kSplit>& cached, const Span<kSplit>& span) {
-        new_row.split(span.size);
-        new_row.store(span.high + span.place(old), span.low + span.place(old), span.size);
-        if (lane == 0) span.shifts[old] = new_row.shift;
-        if (chunk == 0) cached.store(new_row, position);
-      };
-      keep_new(cached_values, values);
-      new_row.load(ready + row * head_size, head_size);
-      keep_new(cached_keys, keys);
+      if (is_k) new_row.load(ready + row * head_size, head_size);
+      const CacheHead<kSplit> cached = is_k ? cached_keys : cached_values;
+      const Span<kSplit> span = is_k ? keys : values;
+      new_row.split(span.size);
+      new_row.store(span.high + span.place(old), span.low + span.place(old), span.size);
+      if (lane == 0) span.shifts[old] = new_row.shift;
+      if (chunk == 0) cached.store(new_row, position);
     }
   } else if (has_new) {
-    if (!is_q)
+    if (is_k)
+#pragma unroll 1
       for (int i = lane; i < head_size; i += kWarp) {
         const __half key = __float2half_rn(ready[row * head_size + i]);
         keys.high[keys.place(old) + i] = key;
         if (chunk == 0) cached_keys.high[static_cast<int64_t>(position) * head_size + i] = key;
       }
-    for (int i = thread; i < value_size; i += kThreads) {
+#pragma unroll 1
+    for (int i = thread; i < value_size; i += kThreads<kSplit>) {
       const __half value = __float2half_rn(i == thread ? new_value : new_values[i]);
       values.high[values.place(old) + i] = value;
       if (chunk == 0) cached_values.high[static_cast<int64_t>(position) * value_size + i] = value;
@@ -329,28 +435,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   find_scores(a, work, halves, keys, unscale, scores);
   __syncthreads();
   if (warp < kHeads) {
-    const float x = scores[warp][2 * lane], y = scores[warp][2 * lane + 1];
-    const float most = warp_max(fmaxf(x, y));
-    const float ex = 2 * lane < work.count ? expf(x - most) : 0.0f;
-    const float ey = 2 * lane + 1 < work.count ? expf(y - most) : 0.0f;
-    float px = ex, py = ey;
-    if constexpr (kSplit) {
-      const auto shift_of = [&](int p) { return p < work.count ? values.shifts[p] : kMostShift; };
-      const int sx = shift_of(2 * lane), sy = shift_of(2 * lane + 1);
-      const int least = -static_cast<int>(warp_max(-static_cast<float>(min(sx, sy))));
-      px *= probability_factor(least, sx);
-      py *= probability_factor(least, sy);
-      if (thread == 0) unscale_values = power_of_two(-least - kProbabilityBits);
-    }
-    constexpr int kStride = row_stride(kSpan);
-    uint32_t high, low;
-    ::lockstep::exec::cuda::split(px, py, high, low);
-    *reinterpret_cast<uint32_t*>(probs + warp * kStride + 2 * lane) = high;
-    *reinterpret_cast<uint32_t*>(probs + (warp + kHeads) * kStride + 2 * lane) = low;
-    const float sum = warp_sum(ex + ey);
+    const Probabilities found = find_probabilities(work, scores[warp], values, warp, probs);
     if (lane == 0) {
-      largest[warp] = most;
-      total[warp] = sum;
+      largest[warp] = found.largest;
+      total[warp] = found.total;
+      if (kSplit && warp == 0) unscale_values = found.unscale_values;
     }
   }
   __syncthreads();
@@ -358,19 +447,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int splits = last_split - first_split + 1;
   const int64_t stride = value_size + 2;
   float* kept = a.parts + work.first_head * a.splits * stride;  // [head][split][value_size + 2]
-  const auto keep = [&](int h, int d, float mix) {
-    if constexpr (kSplit) mix *= unscale_values;
-    if (splits == 1)
-      a.out[(work.first_head + h) * value_size + d] = mix / total[h];
-    else
-      kept[(h * a.splits + split) * stride + d] = mix;
+  const auto keep = [&](int h, int d, float2 mix) {
+    if constexpr (kSplit) mix = {mix.x * unscale_values, mix.y * unscale_values};
+    float* to = kept + (h * a.splits + split) * stride + d;
+    if (splits == 1) {
+      to = a.out + (work.first_head + h) * value_size + d;
+      mix = {mix.x / total[h], mix.y / total[h]};
+    }
+    *reinterpret_cast<float2*>(to) = mix;
   };
   mix_values(work, probs, values, keep);
   if (splits == 1) return;
-  if (thread < work.heads) {
-    kept[(thread * a.splits + split) * stride + value_size] = largest[thread];
-    kept[(thread * a.splits + split) * stride + value_size + 1] = total[thread];
-  }
+  if (thread < work.heads)
+    *reinterpret_cast<float2*>(kept + (thread * a.splits + split) * stride + value_size) = {
+        largest[thread], total[thread]};
   __threadfence();
   __syncthreads();
   if (thread == 0) {
@@ -381,22 +471,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   if (!is_last || warp >= work.heads) return;
   __threadfence();
-  const float* parts = kept + (warp * a.splits + first_split) * stride;  // of this warp's head
-  float most = -INFINITY;
-  for (int s = lane; s < splits; s += kWarp)
-    most = fmaxf(most, __ldcg(parts + s * stride + value_size));
-  most = warp_max(most);
-  for (int d = lane; d < value_size; d += kWarp) {
-    float sum = 0, mix = 0;
-#pragma unroll 4
-    for (int s = 0; s < splits; ++s) {
-      const float* from = parts + s * stride;
-      const float factor = expf(__ldcg(from + value_size) - most);
-      sum = fmaf(factor, __ldcg(from + value_size + 1), sum);
-      mix = fmaf(factor, __ldcg(from + d), mix);
-    }
-    a.out[(work.first_head + warp) * value_size + d] = mix / sum;
-  }
+  put_together(kept + (warp * a.splits + first_split) * stride, splits, value_size,
+               a.out + (work.first_head + warp) * value_size);
 }
 
 template <bool kSplit>
@@ -413,8 +489,8 @@ void run(const TokenAttention& call, cudaStream_t stream) {
   const int64_t group = a.heads / a.kv_heads;
   const dim3 grid(static_cast<unsigned>(a.splits),
                   static_cast<unsigned>(a.kv_heads * ((group + kHeads - 1) / kHeads)));
-  launch(token_attention_kernel<kSplit>, grid, kThreads, static_cast<size_t>(places<kSplit>(a).end),
-         stream, call);
+  launch(token_attention_kernel<kSplit>, grid, kThreads<kSplit>,
+         static_cast<size_t>(places<kSplit>(a).end), stream, call);
 }
 
 }  // namespace
