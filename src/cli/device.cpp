@@ -11,10 +11,9 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
       fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
   app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option(
-         "--kv", flags.kv,
-         "Numbers in the KV cache: f16 (default) or f32 (default on cuda for weights of f32); "
-         "not of reference")
+  app.add_option("--kv", flags.kv,
+                 "Numbers in the KV cache: f16 (default) or f32 (default on cuda where no weight "
+                 "is quantized); not of reference")
       ->check(CLI::IsMember({"f16", "f32"}));
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");

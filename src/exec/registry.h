@@ -14,8 +14,8 @@ namespace lockstep::exec {
 
 struct Options {
   int threads = 0;  // 0: all cores
-  // Of cpu and cuda: what the KV cache holds, f16 or f32. Without it: f16, but f32 on cuda where
-  // all weights are, and the cache would be the coarsest part.
+  // Of cpu and cuda: what the KV cache holds, f16 or f32. Without it: f16, but f32 on cuda where no
+  // weight is quantized, and the cache would be the coarsest part.
   std::optional<DType> kv = {};
   bool repack = true;  // of cpu: weights are laid out anew for speed, or used as in the file
 };

@@ -30,7 +30,12 @@ class Cuda : public ::testing::Test {
     const Way whole{.device = "cuda", .options = {.kv = kv}};
     Way pieces = whole, ones = whole;
     pieces.steps = {7, 1, 13};
-    ones.steps.assign(std::min<size_t>(ids.size(), 40), 1);
+    // One by one at the start and at the end.
+    constexpr size_t kFirst = 10, kLast = 30;
+    ones.steps.assign(std::min(ids.size(), kFirst + kLast), 1);
+    if (ids.size() > kFirst + kLast)
+      ones.steps.insert(ones.steps.begin() + kFirst,
+                        static_cast<int64_t>(ids.size() - kFirst - kLast));
     double worst = 0;
     for (const Way& way : {whole, pieces, ones}) {
       const Outcome actual = run(program, ids, way);
@@ -122,7 +127,11 @@ TEST_F(Cuda, EachOpOnce) {
     CaseBuilder builder(seed_);
     item.build(builder);
     const op::Program& program = builder.finish();
-    run(program, builder.ids, {.device = "cuda", .steps = {1, 2}, .watched = true});
+    for (const DType kv : {DType::kF16, DType::kF32}) {
+      if (kv == DType::kF32 && item.rounding != Rounding::kCache) continue;
+      run(program, builder.ids,
+          {.device = "cuda", .options = {.kv = kv}, .steps = {1, 2}, .watched = true});
+    }
     fmt::print("ran   {}\n", item.name);
   }
 }
@@ -263,6 +272,25 @@ TEST_F(Cuda, PromptLengths) {
     ASSERT_TRUE(program.ok());
     check(fmt::format("prompt of {} tokens", tokens), *program,
           random_tokens(random_, program->vocabulary, tokens), DType::kF16, kQuantizedModel);
+  }
+}
+
+// Rounding grows with depth; the cache that is chosen where no weight is quantized adds none.
+TEST_F(Cuda, DeepModels) {
+  for (const char* type : {"f16", "bf16", "f32"}) {
+    forge::Spec spec = small_spec("qwen2", type, random_.next());
+    spec.layers = 24;
+    const auto model = model::Model::load(forged(spec));
+    ASSERT_TRUE(model.ok());
+    const auto program = model->program(131);
+    ASSERT_TRUE(program.ok());
+    const auto ids = random_tokens(random_, program->vocabulary, 131);
+    Way way{.device = "cuda", .steps = {100}};
+    way.steps.insert(way.steps.end(), 31, 1);
+    const double error = nmse(run(*program, ids, way).logits, run(*program, ids, {}).logits);
+    EXPECT_LE(error, kFloatModelAndCache) << "seed " << seed_;
+    fmt::print("{} 24 layers, {}: NMSE {:.1e}\n", error <= kFloatModelAndCache ? "ok   " : "WRONG",
+               type, error);
   }
 }
 

@@ -461,11 +461,11 @@ class CudaExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY_VOID(available());
-  const bool single = std::ranges::all_of(program.ops, [](const op::Op& op) {
+  const bool quantized = std::ranges::any_of(program.ops, [](const op::Op& op) {
     const auto* linear = std::get_if<op::Linear>(&op.what);
-    return linear == nullptr || linear->weight.format->format() == quant::Format::kF32;
+    return linear != nullptr && linear->weight.format->block_values > 1;
   });
-  const DType kv = options.kv.value_or(single ? DType::kF32 : DType::kF16);
+  const DType kv = options.kv.value_or(quantized ? DType::kF16 : DType::kF32);
   const bool half = kv == DType::kF16;
   if (!half && kv != DType::kF32) return error("the KV cache can be f16 or f32");
   for (const op::Op& op : program.ops)
