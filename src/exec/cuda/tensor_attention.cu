@@ -187,7 +187,10 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
     }
     wait_for_groups<1>();
     __syncthreads();
+    // The tensor cores cut off what a sum has no room for: what is small goes apart, and no sum
+    // goes on from tile to tile.
     float scores[kPositions / 8][4] = {};
+    float small_scores[kSplit ? kPositions / 8 : 1][4] = {};
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
       Left high, low;
@@ -202,13 +205,13 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
             (n * 8 + lane / 16 * 8 + lane % 8) * kStride + step * 16 + lane / 8 % 2 * 8;
         load_matrices<false>(k.high + from, a.words[0], a.words[1], b.words[0], b.words[1]);
         multiply_add(scores[n], high, a);
-        multiply_add(scores[n], low, a);
         multiply_add(scores[n + 1], high, b);
-        multiply_add(scores[n + 1], low, b);
+        multiply_add(kSplit ? small_scores[n] : scores[n], low, a);
+        multiply_add(kSplit ? small_scores[n + 1] : scores[n + 1], low, b);
         if constexpr (kSplit) {
           load_matrices<false>(k.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
-          multiply_add(scores[n], high, a);
-          multiply_add(scores[n + 1], high, b);
+          multiply_add(small_scores[n], high, a);
+          multiply_add(small_scores[n + 1], high, b);
         }
       }
     }
@@ -218,6 +221,12 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
     else
       end_group();
 
+    if constexpr (kSplit) {
+#pragma unroll
+      for (int n = 0; n < kPositions / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[n][i] += small_scores[n][i];
+    }
     const auto for_each_score = [&](auto&& body) {
 #pragma unroll
       for (int n = 0; n < kPositions / 8; ++n)
@@ -238,13 +247,12 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
       });
     float now[2] = {most[0], most[1]};
     for_each_score([&](float& score, int row, int) { now[row] = fmaxf(now[row], score); });
-    float change = 1;  // of what the sums are times
+    float shift[2], shrink[2] = {1, 1};  // of the sums so far
     if constexpr (kSplit) {
       const int before = value_shift;
       value_shift = min(before, min(least_shifts[0], least_shifts[1]));
-      change = power_of_two(max(value_shift - before, -126));
+      shrink[0] = shrink[1] = power_of_two(max(value_shift - before, -126));
     }
-    float shift[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
@@ -253,11 +261,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
       const float factor = exp2f((most[i] - shift[i]) * kLog2OfE);
       most[i] = now[i];
       total[i] *= factor;
-#pragma unroll
-      for (int d = 0; d < D / 8; ++d) {
-        mix[d][2 * i] *= factor * change;
-        mix[d][2 * i + 1] *= factor * change;
-      }
+      shrink[i] *= factor;
     }
     for_each_score([&](float& score, int row, int) {
       score = exp2f((score - shift[row]) * kLog2OfE);
@@ -269,28 +273,37 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
     }
     wait_for_groups<1>();
     __syncthreads();
+    Left high[kPositions / 16], low[kPositions / 16];
 #pragma unroll
-    for (int step = 0; step < kPositions / 16; ++step) {
-      Left high, low;
-      split(scores[2 * step][0], scores[2 * step][1], high.words[0], low.words[0]);
-      split(scores[2 * step][2], scores[2 * step][3], high.words[1], low.words[1]);
-      split(scores[2 * step + 1][0], scores[2 * step + 1][1], high.words[2], low.words[2]);
-      split(scores[2 * step + 1][2], scores[2 * step + 1][3], high.words[3], low.words[3]);
+    for (int step = 0; step < kPositions / 16; ++step)
 #pragma unroll
-      for (int d = 0; d < D / 8; d += 2) {
+      for (int i = 0; i < 4; ++i) {
+        const float(&two)[4] = scores[2 * step + i / 2];
+        split(two[i % 2 * 2], two[i % 2 * 2 + 1], high[step].words[i], low[step].words[i]);
+      }
+#pragma unroll
+    for (int d = 0; d < D / 8; d += 2) {
+      float sums[2][4] = {}, small_sums[2][4] = {};
+#pragma unroll
+      for (int step = 0; step < kPositions / 16; ++step) {
         Right a, b;
         const int from = (step * 16 + lane % 16) * kStride + d * 8 + lane / 16 * 8;
         load_matrices<true>(v.high + from, a.words[0], a.words[1], b.words[0], b.words[1]);
-        multiply_add(mix[d], high, a);
-        multiply_add(mix[d], low, a);
-        multiply_add(mix[d + 1], high, b);
-        multiply_add(mix[d + 1], low, b);
+        multiply_add(sums[0], high[step], a);
+        multiply_add(sums[1], high[step], b);
+        multiply_add(small_sums[0], low[step], a);
+        multiply_add(small_sums[1], low[step], b);
         if constexpr (kSplit) {
           load_matrices<true>(v.low + from, a.words[0], a.words[1], b.words[0], b.words[1]);
-          multiply_add(mix[d], high, a);
-          multiply_add(mix[d + 1], high, b);
+          multiply_add(small_sums[0], high[step], a);
+          multiply_add(small_sums[1], high[step], b);
         }
       }
+#pragma unroll
+      for (int k = 0; k < 2; ++k)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          mix[d + k][i] = fmaf(mix[d + k][i], shrink[i / 2], sums[k][i] + small_sums[k][i]);
     }
     __syncthreads();  // the values have been read
     if (more)
