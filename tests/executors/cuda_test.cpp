@@ -322,6 +322,64 @@ TEST_F(Cuda, CacheRanges) {
     }
 }
 
+// What is recorded of attention is what went on: the mix is that of the recorded probabilities,
+// even where scores are so large that their rounding shows.
+TEST_F(Cuda, RecordedProbabilities) {
+  for (const int64_t head_size : {64, 80, 128}) {
+    CaseBuilder builder(seed_);
+    builder.tokens = 150;
+    const int64_t heads = 4, kv_heads = 2;
+    const op::Attention attention{.heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .head_size = head_size,
+                                  .value_size = head_size,
+                                  .scale = 0.125};
+    const op::ValueId q = builder.input(heads * head_size, 6);
+    const op::ValueId k = builder.input(kv_heads * head_size, 6);
+    const op::ValueId v = builder.input(kv_heads * head_size);
+    const op::ValueId mix = builder.attention(attention, q, k, v);
+    const op::Program& program = builder.finish();
+    Way way{.device = "cuda", .options = {.kv = DType::kF32}, .watched = true};
+    Way ones = way;
+    ones.steps = {110};
+    ones.steps.insert(ones.steps.end(), 40, 1);
+    for (const Way& each : {way, ones}) {
+      const Outcome outcome = run(program, builder.ids, each);
+      const auto values_of = [&](op::ValueId id) {
+        return outcome.values.at(program.value(id).name);
+      };
+      const std::vector<double> mixed = values_of(mix), values = values_of(v);
+      const std::vector<double>& probs = outcome.values.at("probs");
+      double worst = 0;
+      size_t at = 0;  // in probs: steps, one after another, of [heads][tokens][positions]
+      int64_t first = 0;
+      std::vector<int64_t> steps = each.steps;
+      if (steps.empty()) steps = {builder.tokens};
+      for (const int64_t count : steps) {
+        for (int64_t h = 0; h < heads; ++h)
+          for (int64_t t = first; t < first + count; ++t, at += static_cast<size_t>(first + count))
+            for (int64_t d = 0; d < head_size; ++d) {
+              double sum = 0, size = 0;
+              for (int64_t p = 0; p <= t; ++p) {
+                const auto place = (p * kv_heads + h / (heads / kv_heads)) * head_size + d;
+                const double term =
+                    probs[at + static_cast<size_t>(p)] * values[static_cast<size_t>(place)];
+                sum += term;
+                size += std::abs(term);
+              }
+              const auto place = static_cast<size_t>((t * heads + h) * head_size + d);
+              worst = std::max(worst, std::abs(mixed[place] - sum) / size);
+            }
+        first += count;
+      }
+      EXPECT_LE(worst, 0x1p-20) << "seed " << seed_;
+      fmt::print("{} probabilities of heads of {}, {}: {:.1e}\n",
+                 worst <= 0x1p-20 ? "ok   " : "WRONG", head_size,
+                 each.steps.empty() ? "at once" : "one by one", worst);
+    }
+  }
+}
+
 TEST_F(Cuda, LongContext) {
   forge::Spec spec = small_spec("llama", "q8_0", random_.next());
   spec.context = 8192;

@@ -111,7 +111,11 @@ __global__ void __launch_bounds__(kThreads)
       if (first < heads) {
         score(call, shared_q + first * call.head_size, keys, begin + p, sums);
 #pragma unroll
-        for (int h = 0; h < kHeadsOfThread; ++h) scores[first + h][p] = sums[h];
+        for (int h = 0; h < kHeadsOfThread; ++h) {
+          scores[first + h][p] = sums[h];
+          if (call.scores != nullptr && first + h < heads)
+            keep_score(call, first_head + first + h, t, begin + p, sums[h]);
+        }
       }
     }
     __syncthreads();
@@ -223,28 +227,20 @@ __global__ void combine_kernel(const __grid_constant__ AttentionCall call) {
   }
 }
 
-// Scores and probabilities for who watches: a block a head and token.
-template <bool kSplit>
+// For who watches: a block a head and token.
 __global__ void __launch_bounds__(kThreads)
-    watch_kernel(const __grid_constant__ AttentionCall call) {
+    probs_kernel(const __grid_constant__ AttentionCall call) {
   let_next_start();
   wait_for_inputs();
   __shared__ float shared[kWarps];
   const int64_t head = blockIdx.x, t = blockIdx.y;
-  const int64_t kv_head = head / (call.heads / call.kv_heads);
   const Range range = seen_by(call, call.state->first_position + t);
-  const float* q = call.q + (t * call.heads + head) * call.head_size;
-  const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, call.head_size);
   const int64_t place = (head * call.tokens + t) * call.positions;
   float* scores = call.scores + place;
   float* probs = call.probs + place;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t p = thread; p < call.positions; p += kThreads) {
-    float sum[1] = {-INFINITY};
-    if (p >= range.begin && p < range.end) score(call, q, keys, p, sum);
-    scores[p] = sum[0];
-  }
-  __syncthreads();
+  for (int64_t p = thread; p < call.positions; p += kThreads)
+    if (p < range.begin || p >= range.end) scores[p] = -INFINITY;
   float largest = -INFINITY;  // by every thread alike
   for (int64_t p = range.begin; p < range.end; ++p) largest = fmaxf(largest, scores[p]);
   float sum = 0;
@@ -281,10 +277,9 @@ void run_attention(const AttentionCall& call, cudaStream_t stream) {
     launch_all<false>(call, stream);
 }
 
-void run_scores(const AttentionCall& call, cudaStream_t stream) {
-  launch(call.cache.split() ? watch_kernel<true> : watch_kernel<false>,
-         dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.tokens)), kThreads, 0,
-         stream, call);
+void run_probs(const AttentionCall& call, cudaStream_t stream) {
+  launch(probs_kernel, dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.tokens)),
+         kThreads, 0, stream, call);
 }
 
 }  // namespace lockstep::exec::cuda

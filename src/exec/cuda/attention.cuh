@@ -101,5 +101,11 @@ __device__ inline float finish_score(const AttentionCall& call, float sum) {
   return call.soft_cap > 0 ? call.soft_cap * tanhf(sum / call.soft_cap) : sum;
 }
 
+// Where somebody watches.
+__device__ inline void keep_score(const AttentionCall& call, int64_t head, int64_t t, int64_t p,
+                                  float score) {
+  call.scores[(head * call.tokens + t) * call.positions + p] = score;
+}
+
 }  // namespace
 }  // namespace lockstep::exec::cuda

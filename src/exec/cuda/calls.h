@@ -172,7 +172,8 @@ struct AttentionCall {
   // together. [token][head][split][value_size + 2]
   int64_t splits = 1, span = 0;
   float* parts = nullptr;
-  // Where somebody watches: [heads][tokens][positions], else null.
+  // Where somebody watches: [heads][tokens][positions], else null. The kernels of attention keep
+  // the scores that they go on with, run_probs() does the rest.
   float* scores = nullptr;
   float* probs = nullptr;
   int64_t positions = 0;  // of scores and probs

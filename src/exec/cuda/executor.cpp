@@ -126,8 +126,7 @@ class CudaExecutor : public Executor {
     return logits;
   }
 
-  // Starts copying what is watched of a token. Scores are computed for it, and take each other's
-  // place.
+  // Starts copying what is watched of a token. Scores take each other's place.
   Result<void> copy_token() {
     const Buffers& buffers = token_pass_->buffers();
     std::vector<size_t> ops;
@@ -141,7 +140,8 @@ class CudaExecutor : public Executor {
       AttentionCall call = describe_attention(parts_, index, buffers);
       call.tokens = 1;
       LS_TRY_VOID(watching_.place_scores(call, stream_));
-      run_scores(call, stream_);
+      token_pass_->keep_scores(call, positions(), stream_);
+      run_probs(call, stream_);
       LS_TRY_VOID(copy());
     }
     return copy();
@@ -399,6 +399,8 @@ class CudaExecutor : public Executor {
     const bool alone = last_alone(op.outputs[0]);
     call.first_row = first_row_of(op.outputs[0]);
     call.rows = tokens_ - (alone ? 1 : 0) - call.first_row;
+    const bool watched = watching_.wants(op.outputs[1]) || watching_.wants(op.outputs[2]);
+    if (watched) LS_TRY_VOID(watching_.place_scores(call, stream_));
     if (call.rows > 0) run_attention(call, stream_);
     if (alone) {
       AttentionCall last = call;
@@ -407,9 +409,7 @@ class CudaExecutor : public Executor {
       last.splits = splits;
       run_attention(last, stream_);
     }
-    if (!watching_.wants(op.outputs[1]) && !watching_.wants(op.outputs[2])) return {};
-    LS_TRY_VOID(watching_.place_scores(call, stream_));
-    run_scores(call, stream_);
+    if (watched) run_probs(call, stream_);
     return {};
   }
 

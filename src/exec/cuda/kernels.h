@@ -19,8 +19,8 @@ void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream)
 // `finds_largest`: it is not in call.out.largest yet.
 void run_halve_rows(const HalveRowsCall& call, bool finds_largest, cudaStream_t stream);
 void run_attention(const AttentionCall& call, cudaStream_t stream);
-// Scores and probabilities, for who watches.
-void run_scores(const AttentionCall& call, cudaStream_t stream);
+// Probabilities of the scores that are kept, and scores of what is not seen, for who watches.
+void run_probs(const AttentionCall& call, cudaStream_t stream);
 // The same for many tokens and positions in one span; false where heads have a size that they do
 // not take. The first needs tensor cores.
 bool run_tensor_attention(const AttentionCall& call, cudaStream_t stream);

@@ -100,9 +100,12 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < 4; ++j) {
         const int64_t position = begin + row * 2 + i;
         const Range range = ranges[c4 + j];
-        s[(row * 2 + i) * kQ + c4 + j] = position >= range.begin && position < range.end
-                                             ? finish_score(call, sums[i][j])
-                                             : -INFINITY;
+        const bool sees = position >= range.begin && position < range.end;
+        const float score = sees ? finish_score(call, sums[i][j]) : -INFINITY;
+        s[(row * 2 + i) * kQ + c4 + j] = score;
+        if (const int64_t column = first_column + c4 + j;
+            call.scores != nullptr && sees && column < columns)
+          keep_score(call, head(column), token(column), position, score);
       }
     __syncthreads();
 

@@ -17,6 +17,14 @@ constexpr int kPositions = 64;  // of a tile
 constexpr int kPadding = 8;     // halves after a row, so that eight rows meet in no bank
 constexpr float kLog2OfE = 1.4426950408889634f;
 
+template <bool kSplit>
+__device__ __noinline__ float plain_score(const AttentionCall& call, const float* q,
+                                          const CacheHead<kSplit>& keys, int64_t p) {
+  float sum = 0;
+  for (int64_t i = 0; i < call.head_size; ++i) sum = fmaf(q[i], keys.at(p, i), sum);
+  return finish_score(call, sum);
+}
+
 // One row the slow way, by a warp, from nothing but what it sees: where a number that is not finite
 // lies in a tile, zero times it is not zero for the rows that do not see it.
 template <bool kSplit>
@@ -27,11 +35,7 @@ __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int6
   const float* q = call.q + (t * call.heads + head) * call.head_size;
   const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, call.head_size);
   const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, call.value_size);
-  const auto score = [&](int64_t p) {
-    float sum = 0;
-    for (int64_t i = 0; i < call.head_size; ++i) sum = fmaf(q[i], keys.at(p, i), sum);
-    return finish_score(call, sum);
-  };
+  const auto score = [&](int64_t p) { return plain_score(call, q, keys, p); };
   float most = -INFINITY;
   for (int64_t p = range.begin + lane; p < range.end; p += kWarp) most = fmaxf(most, score(p));
   most = warp_max(most);
@@ -93,7 +97,9 @@ __device__ unsigned turn_of_block(unsigned multiprocessors) {
 template <int D, bool kSplit>
 constexpr int kShared = 2 * kRows* Tile<D, kSplit>::kStride * 2 + 2 * Tile<D, kSplit>::kBytes;
 
-template <int D, bool kSplit>
+// kScoresOnly: for who watches, the same scores once more, and nothing but these: keeping them
+// would cost the other kernel registers.
+template <int D, bool kSplit, bool kScoresOnly>
 __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2 : 1)
     tensor_attention_kernel(const __grid_constant__ TensorCall call) {
   using Tile = Tile<D, kSplit>;
@@ -172,7 +178,10 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   int next_shift = 0;
   if constexpr (kSplit) next_shift = shift_at(begin);
   k.start_copy(keys, begin, last);
-  v.start_copy(values, begin, last);
+  if constexpr (kScoresOnly)
+    end_group();
+  else
+    v.start_copy(values, begin, last);
   for (; begin < last; begin += kPositions) {
     const bool more = begin + kPositions < last;
     if constexpr (kSplit) {
@@ -245,6 +254,18 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
       for_each_score([&](float& score, int row, int p) {
         if (begin + p < see_from[row] || begin + p >= see_to[row]) score = -INFINITY;
       });
+    if constexpr (kScoresOnly) {
+      for_each_score([&](float& score, int row, int p) {
+        const int64_t index = first_row + upper + 8 * row;
+        if (begin + p < see_from[row] || begin + p >= see_to[row] || index >= rows) return;
+        const float* q = call.q + (token(index) * call.heads + head(index)) * D;
+        keep_score(call, head(index), token(index), begin + p,
+                   isfinite(score) ? score : plain_score(call, q, keys, begin + p));
+      });
+      end_group();
+      __syncthreads();  // the scales have been read
+      continue;
+    }
     float now[2] = {most[0], most[1]};
     for_each_score([&](float& score, int row, int) { now[row] = fmaxf(now[row], score); });
     float shift[2], shrink[2] = {1, 1};  // of the sums so far
@@ -312,6 +333,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
       end_group();
   }
 
+  if constexpr (kScoresOnly) return;
   bool fine = true;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -339,9 +361,9 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   }
 }
 
-template <int D, bool kSplit>
+template <int D, bool kSplit, bool kScoresOnly>
 bool run(const TensorCall& call, cudaStream_t stream) {
-  const auto kernel = tensor_attention_kernel<D, kSplit>;
+  const auto kernel = tensor_attention_kernel<D, kSplit, kScoresOnly>;
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kShared<D, kSplit>) != cudaSuccess) {
     cudaGetLastError();  // an older GPU: the other kernel will do
@@ -351,6 +373,12 @@ bool run(const TensorCall& call, cudaStream_t stream) {
   launch(kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows * call.kv_heads)), kThreads,
          kShared<D, kSplit>, stream, call);
   return true;
+}
+
+template <int D, bool kSplit>
+bool run_both(const TensorCall& call, cudaStream_t stream) {
+  return run<D, kSplit, false>(call, stream) &&
+         (call.scores == nullptr || run<D, kSplit, true>(call, stream));
 }
 
 // Zero where the tensor cores are too old.
@@ -372,7 +400,7 @@ bool run_tensor_attention(const AttentionCall& attention, cudaStream_t stream) {
       call.cache.positions >= INT32_MAX)
     return false;
   const auto run_for = [&]<int D>() {
-    return call.cache.split() ? run<D, true>(call, stream) : run<D, false>(call, stream);
+    return call.cache.split() ? run_both<D, true>(call, stream) : run_both<D, false>(call, stream);
   };
   switch (call.head_size) {
     case 32:

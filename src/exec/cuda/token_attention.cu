@@ -435,6 +435,10 @@ __global__ void __launch_bounds__(kThreads<kSplit>, 2)
   find_scores(a, work, halves, keys, unscale, scores);
   __syncthreads();
   if (warp < kHeads) {
+    if (a.scores != nullptr && warp < work.heads)
+#pragma unroll 1
+      for (int p = lane; p < work.count; p += kWarp)
+        keep_score(a, work.first_head + warp, 0, begin + p, scores[warp][p]);
     const Probabilities found = find_probabilities(work, scores[warp], values, warp, probs);
     if (lane == 0) {
       largest[warp] = found.largest;

@@ -404,6 +404,20 @@ TokenId TokenPass::chosen(int pass) const {
   return out.token();
 }
 
+void TokenPass::keep_scores(const AttentionCall& watched, int64_t position,
+                            cudaStream_t stream) const {
+  for (const Launch& launch : launches_) {
+    const auto* found = std::get_if<TokenAttention>(&launch);
+    if (found == nullptr || found->attention.out != watched.out) continue;
+    TokenAttention now = *found;
+    now.attention.splits = splits_for(position + 1);
+    now.attention.tokens = 1;
+    now.attention.positions = watched.positions;
+    now.attention.scores = watched.scores;
+    run_token_attention(now, stream);
+  }
+}
+
 Result<void> TokenPass::enqueue(int pass, int64_t splits, cudaStream_t stream) {
   const Side& side = sides_[pass];
   LS_TRY_VOID(check(cudaMemcpyAsync(device_inputs_, side.inputs.data(),

@@ -33,6 +33,9 @@ class TokenPass {
   TokenId chosen(int pass) const;
   // The same for all passes.
   const Buffers& buffers() const { return buffers_; }
+  // Runs the attention that `watched` describes once more, from what is still in its place, so that
+  // it keeps its scores.
+  void keep_scores(const AttentionCall& watched, int64_t position, cudaStream_t stream) const;
 
  private:
   using Launch = std::variant<EmbedCall, RowsCall, TokenProducts, TokenAttention>;
