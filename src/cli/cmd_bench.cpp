@@ -21,7 +21,7 @@
 #include "model/model.h"
 
 namespace lockstep::cli {
-namespace {
+namespace bench_command {
 
 using engine::SpeedTest;
 using Json = nlohmann::ordered_json;
@@ -248,7 +248,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace bench_command
 
 const Command kBenchCommand = {
     "bench",
@@ -261,7 +261,7 @@ const Command kBenchCommand = {
     "times\n"
     "tokens a second. Of memory: its share of what the same number of threads reads from memory;\n"
     "a model that the caches hold may pass 100%. bench/side_by_side compares with llama.cpp.\n",
-    declare,
+    bench_command::declare,
 };
 
 }  // namespace lockstep::cli

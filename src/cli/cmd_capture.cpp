@@ -12,7 +12,7 @@
 #include "gguf/fingerprint.h"
 
 namespace lockstep::cli {
-namespace {
+namespace capture_command {
 
 struct CapturedEngine {
   const char* module;
@@ -120,7 +120,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags, &app] { return run(*flags, app.remaining()); };
 }
 
-}  // namespace
+}  // namespace capture_command
 
 const Command kCaptureCommand = {
     "capture",
@@ -130,7 +130,7 @@ const Command kCaptureCommand = {
     "  lockstep compare ours.trace theirs.trace -m haiku\n"
     "  lockstep capture transformers -m ./SmolLM2-135M --dtype float64 -p Hello -o truth.trace\n"
     "  lockstep capture llama.cpp --engine-help\n",
-    declare,
+    capture_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include "trace/jsonl_import.h"
 
 namespace lockstep::cli {
-namespace {
+namespace compare_command {
 
 namespace fs = std::filesystem;
 
@@ -215,7 +215,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace compare_command
 
 const Command kCompareCommand = {
     "compare",
@@ -226,7 +226,7 @@ const Command kCompareCommand = {
     "  lockstep compare a.trace b.trace --junit parity.xml --markdown parity.md\n"
     "\n"
     "Exit status: 0 in parity, 1 not, 2 unreadable.\n",
-    declare,
+    compare_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -6,7 +6,7 @@
 #include "cli/completion.h"
 
 namespace lockstep::cli {
-namespace {
+namespace completion_command {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
@@ -19,14 +19,14 @@ std::function<Result<int>()> declare(CLI::App& app) {
   };
 }
 
-}  // namespace
+}  // namespace completion_command
 
 const Command kCompletionCommand = {
     "completion",
     "Print a completion script for bash or zsh",
     "  source <(lockstep completion bash)\n"
     "  lockstep completion zsh > ~/.zsh/completions/_lockstep\n",
-    declare,
+    completion_command::declare,
 };
 
 }  // namespace lockstep::cli

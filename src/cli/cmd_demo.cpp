@@ -16,7 +16,7 @@
 #include "report/report.h"
 
 namespace lockstep::cli {
-namespace {
+namespace demo_command {
 
 namespace fs = std::filesystem;
 
@@ -116,7 +116,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return bug(*flags); };
 }
 
-}  // namespace
+}  // namespace demo_command
 
 const Command kDemoCommand = {
     "demo",
@@ -124,7 +124,7 @@ const Command kDemoCommand = {
     "  lockstep demo bug\n"
     "  lockstep demo bug -m haiku-qwen2 --keep traces && lockstep compare traces/right "
     "traces/wrong\n",
-    declare,
+    demo_command::declare,
 };
 
 }  // namespace lockstep::cli

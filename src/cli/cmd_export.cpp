@@ -8,7 +8,7 @@
 #include "trace/export.h"
 
 namespace lockstep::cli {
-namespace {
+namespace export_command {
 
 struct Flags {
   std::string trace;
@@ -52,14 +52,14 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace export_command
 
 const Command kExportCommand = {
     "export",
     "Write a trace as JSON Lines or for numpy",
     "  lockstep export trace --jsonl trace.jsonl --checkpoints layers --values 10\n"
     "  lockstep export trace --npz logits.npz --checkpoints logits\n",
-    declare,
+    export_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "forge/known.h"
 
 namespace lockstep::cli {
-namespace {
+namespace forge_command {
 
 using forge::Spec;
 
@@ -187,7 +187,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace forge_command
 
 const Command kForgeCommand = {
     "forge",
@@ -196,7 +196,7 @@ const Command kForgeCommand = {
     "  lockstep forge --arch llama --layers 3 --width 56 --heads 7 --kv-heads 1 --type f32 "
     "out.gguf\n"
     "  lockstep forge --like llama3-8b --type q4_k_m --dry-run --json out.gguf\n",
-    declare,
+    forge_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "trace/jsonl_import.h"
 
 namespace lockstep::cli {
-namespace {
+namespace import_command {
 
 struct Flags {
   std::string log;
@@ -59,7 +59,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace import_command
 
 const Command kImportCommand = {
     "import",
@@ -69,7 +69,7 @@ const Command kImportCommand = {
     "\n"
     "Exit status: 0 where every line was read, 1 where some were left out (each is told with line\n"
     "and column), 2 where none could be.\n",
-    declare,
+    import_command::declare,
 };
 
 }  // namespace lockstep::cli

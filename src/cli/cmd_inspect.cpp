@@ -16,7 +16,7 @@
 #include "model/model.h"
 
 namespace lockstep::cli {
-namespace {
+namespace inspect_command {
 
 using nlohmann::ordered_json;
 
@@ -234,7 +234,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   };
 }
 
-}  // namespace
+}  // namespace inspect_command
 
 extern const Command kInspectCommand = {"inspect",
                                         "Show what a GGUF file holds and whether it can run here",
@@ -243,6 +243,6 @@ extern const Command kInspectCommand = {"inspect",
                                         "  lockstep inspect model.gguf --json | jq .parameters\n"
                                         "  lockstep inspect model.gguf --metadata --full\n"
                                         "  lockstep inspect model.gguf --fingerprint",
-                                        declare};
+                                        inspect_command::declare};
 
 }  // namespace lockstep::cli

@@ -18,7 +18,7 @@
 #include "models/sha256.h"
 
 namespace lockstep::cli {
-namespace {
+namespace models_command {
 
 struct Flags {
   bool json = false;
@@ -235,7 +235,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags, sub] { return sub->parsed() ? pull(*flags) : list(*flags); };
 }
 
-}  // namespace
+}  // namespace models_command
 
 const Command kModelsCommand = {
     "models",
@@ -244,7 +244,7 @@ const Command kModelsCommand = {
     "  lockstep models --json\n"
     "  lockstep models pull tinyllama-1.1b-chat\n"
     "'lockstep models pull --help' tells more about downloading.\n",
-    declare,
+    models_command::declare,
 };
 
 }  // namespace lockstep::cli

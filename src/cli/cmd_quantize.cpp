@@ -15,7 +15,7 @@
 #include "gguf/quantize.h"
 
 namespace lockstep::cli {
-namespace {
+namespace quantize_command {
 
 namespace fs = std::filesystem;
 
@@ -148,7 +148,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace quantize_command
 
 const Command kQuantizeCommand = {
     "quantize",
@@ -156,7 +156,7 @@ const Command kQuantizeCommand = {
     "  lockstep quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
     "  lockstep quantize model-f16.gguf out.gguf Q6_K --dry-run\n"
     "  lockstep quantize model-q8_0.gguf small.gguf Q4_0 --requantize\n",
-    declare,
+    quantize_command::declare,
 };
 
 }  // namespace lockstep::cli

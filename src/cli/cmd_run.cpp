@@ -18,7 +18,7 @@
 #include "engine/session.h"
 
 namespace lockstep::cli {
-namespace {
+namespace run_command {
 
 struct Flags {
   std::string model = kDefaultModel;
@@ -177,7 +177,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace run_command
 
 const Command kRunCommand = {
     "run",
@@ -186,7 +186,7 @@ const Command kRunCommand = {
     "  lockstep run -m model.gguf --chat -p 'What is a tensor?' --temp 0.7 --seed 3\n"
     "  lockstep run -m model.gguf --tokens 1,15043,3186 -n 8 --json\n"
     "  lockstep run -p 'Write a haiku about snow' --trace snow.trace --checkpoints layers\n",
-    declare,
+    run_command::declare,
 };
 
 }  // namespace lockstep::cli

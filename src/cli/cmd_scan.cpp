@@ -13,7 +13,7 @@
 #include "forensics/scan.h"
 
 namespace lockstep::cli {
-namespace {
+namespace scan_command {
 
 using forensics::Report;
 
@@ -87,7 +87,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace scan_command
 
 const Command kScanCommand = {
     "scan",
@@ -99,7 +99,7 @@ const Command kScanCommand = {
     "  lockstep scan trace --numpy stats.npz --json\n"
     "\n"
     "Exit status: 0 clean, 1 garbage found, 2 unreadable.\n",
-    declare,
+    scan_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "trace/checkpoints.h"
 
 namespace lockstep::cli {
-namespace {
+namespace serve_command {
 
 struct Flags {
   std::string model = kDefaultModel;
@@ -115,7 +115,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace serve_command
 
 const Command kServeCommand = {
     "serve",
@@ -124,7 +124,7 @@ const Command kServeCommand = {
     "  curl -N localhost:8080/execute -d '{\"job_id\": \"1\", \"prompt\": \"Write a haiku about "
     "rain\"}'\n"
     "  lockstep serve -m model.gguf --host 0.0.0.0 --api-key-file key --log json\n",
-    declare,
+    serve_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -23,7 +23,7 @@
 #include "quant/stats.h"
 
 namespace lockstep::cli {
-namespace {
+namespace tensor_command {
 
 using nlohmann::ordered_json;
 
@@ -298,7 +298,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   return [flags] { return run(*flags); };
 }
 
-}  // namespace
+}  // namespace tensor_command
 
 const Command kTensorCommand = {
     "tensor",
@@ -308,7 +308,7 @@ const Command kTensorCommand = {
     "  lockstep tensor -m model.gguf token_embd.weight --row 42 --range 0:16 --json\n"
     "  lockstep tensor -m model.gguf output.weight --raw > output.f32\n"
     "  lockstep tensor -m model.gguf --verify --device cuda\n",
-    declare,
+    tensor_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "tokenizer/tokenizer.h"
 
 namespace lockstep::cli {
-namespace {
+namespace tokenize_command {
 
 using nlohmann::ordered_json;
 using tokenizer::TokenId;
@@ -119,7 +119,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   };
 }
 
-}  // namespace
+}  // namespace tokenize_command
 
 extern const Command kTokenizeCommand = {
     "tokenize",
@@ -128,7 +128,7 @@ extern const Command kTokenizeCommand = {
     "  lockstep tokenize -m model.gguf --json < prompt.txt\n"
     "  lockstep tokenize -m model.gguf --decode -p '9906 1917'\n"
     "  printf '\"one\"\\n\"two\"\\n' | lockstep tokenize -m model.gguf --jsonl --no-bos",
-    declare,
+    tokenize_command::declare,
 };
 
 }  // namespace lockstep::cli

@@ -92,7 +92,7 @@ void add_stats(Table& table, const std::string& name, const std::string& second,
              share(garbage, stats.count)});
 }
 
-ordered_json number(double value) {
+ordered_json json_number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
 }
 
@@ -101,8 +101,8 @@ ordered_json stats_json(const RowStats& stats) {
   if (stats.finite > 0) {
     json["min"] = stats.min;
     json["max"] = stats.max;
-    json["mean"] = number(stats.mean);
-    json["std"] = number(stats.deviation);
+    json["mean"] = json_number(stats.mean);
+    json["std"] = json_number(stats.deviation);
   }
   json["zeros"] = stats.zeros;
   json["denormals"] = stats.denormals;
