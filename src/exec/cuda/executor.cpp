@@ -267,7 +267,7 @@ class CudaExecutor : public Executor {
     return {first, tokens_ > 1 ? tokens_ - (last_alone(input) ? 1 : 0) - first : 0};
   }
 
-  // `next`: the stage after it.
+  // `next`: the stage after it, the products that a kPrepare is for.
   Result<RowTask> row_task(const Stage::Task& task, const Stage* next) {
     const op::Op& op = program().ops[task.op];
     if (task.kind != Stage::Task::Kind::kPrepare)
