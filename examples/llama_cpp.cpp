@@ -84,6 +84,8 @@ int main(int argc, char** argv) {
       info.kv = "f16";
       capture.describe_weights(&info);
       info.model_file = std::filesystem::path(argv[1]).filename().string();
+      info.model_path = std::filesystem::absolute(argv[1]).string();
+      info.context_length = llama_n_ctx(context);
       info.architecture = architecture;
       info.sampling = {{"temperature", 0}, {"seed", 0}};
       info.notes = {"flash attention off"};

@@ -55,7 +55,12 @@ struct TraceInfo {
   // The arithmetic: f64, f32, f16, bf16, or for activations q8_0, q8_1, q8_k, i16; empty where it
   // is not known. What counts as rounding is computed from it.
   std::string compute, activations, kv;
-  std::string model_file, architecture, fingerprint, quantization;
+  // `model_path`: where the file lies, so that `compare` finds it again.
+  std::string model_file, model_path, architecture, fingerprint, quantization;
+  // What the forward pass depends on besides the file; 0: not said. Positions that there is room
+  // for, a rope base and a scale of positions that were set by hand.
+  int64_t context_length = 0;
+  double rope_base = 0, rope_scale = 0;
   std::string prompt;
   std::vector<int32_t> tokens;  // all ids, the prompt's first; add_token() adds the chosen ones
   int64_t prompt_tokens = -1;   // how many of them are the prompt's; -1: those that are given here
@@ -303,6 +308,9 @@ class TraceRecorder {
     const auto given = [](const std::string& value) {
       return value.empty() ? std::string() : json_text(value);
     };
+    const auto set = [](bool is_set, const std::string& value) {
+      return is_set ? value : std::string();
+    };
     const std::string precision = json_object({{"compute", given(info_.compute)},
                                                {"activations", given(info_.activations)},
                                                {"kv", given(info_.kv)}});
@@ -333,9 +341,16 @@ class TraceRecorder {
                                  {"device", given(info_.device)},
                                  {"precision", precision}})},
          {"model", json_object({{"file", given(info_.model_file)},
+                                {"path", given(info_.model_path)},
                                 {"architecture", given(info_.architecture)},
                                 {"fingerprint", given(info_.fingerprint)},
                                 {"quantization", given(info_.quantization)}})},
+         {"forward",
+          json_object(
+              {{"context_length",
+                set(info_.context_length > 0, std::to_string(info_.context_length))},
+               {"rope_base", set(info_.rope_base > 0, detail::json_number(info_.rope_base))},
+               {"rope_scale", set(info_.rope_scale > 0, detail::json_number(info_.rope_scale))}})},
          {"prompt", json_text(info_.prompt)},
          {"tokens", detail::json_array(info_.tokens)},
          {"n_prompt", std::to_string(info_.prompt_tokens)},

@@ -23,6 +23,36 @@ _PRECISION = {
 }
 
 
+_GROWS = "positions so far"
+
+
+def _model_entry(model: Union[None, str, "os.PathLike[str]", Mapping[str, str]]) -> Dict[str, str]:
+    if model is None:
+        return {}
+    if isinstance(model, Mapping):
+        return dict(model)
+    path = Path(model)
+    entry = {"file": path.name}
+    if path.exists():
+        entry["path"] = str(path.resolve())
+    return entry
+
+
+def _forward_entry(forward: Mapping[str, Any]) -> Dict[str, Any]:
+    for field, value in forward.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e30
+        if field == "context_length":
+            good = value == _GROWS or (number and value == int(value))
+            expected = f'a number of positions, or "{_GROWS}"'
+        elif field in ("rope_base", "rope_scale"):
+            good, expected = number, "a number above 0"
+        else:
+            raise ValueError(f"forward: {field!r}; known are context_length, rope_base, rope_scale")
+        if not good:
+            raise ValueError(f"forward: {field}: {value!r}; expected {expected}")
+    return dict(forward)
+
+
 class TraceWriter:
     """Writes a trace, step by step.
 
@@ -42,8 +72,12 @@ class TraceWriter:
     engine     its name, or {"name", "version", "device"}
     precision  of its arithmetic: {"compute", "activations", "kv"}, each f64, f32, f16 or bf16, or
                for activations q8_0, q8_1, q8_k, i16; leave out what is not known
-    model      {"file", "architecture", "fingerprint", "quantization"}, or the file's name; the
-               fingerprint is what `lockstep inspect --fingerprint` prints
+    model      {"file", "path", "architecture", "fingerprint", "quantization"}, or the file; the
+               fingerprint is what `lockstep inspect --fingerprint` prints, and with the path
+               `compare` finds the file again
+    forward    what the forward pass depends on besides the file: {"context_length", "rope_base",
+               "rope_scale"}; context_length is a number of positions, or "positions so far" where
+               the engine decides anew in every step; leave out what is not known
     tokens     all token ids, the prompt's first; `trace.tokens` may grow until the end
     n_prompt   how many of them are the prompt's; without it, those that were given here
     notes      what else is to be known of the run, sentences; `compare` shows them
@@ -56,7 +90,8 @@ class TraceWriter:
         *,
         engine: Union[str, Mapping[str, str]],
         precision: Optional[Mapping[str, str]] = None,
-        model: Union[None, str, Mapping[str, str]] = None,
+        model: Union[None, str, "os.PathLike[str]", Mapping[str, str]] = None,
+        forward: Optional[Mapping[str, Any]] = None,
         tokens: Iterable[int] = (),
         n_prompt: Optional[int] = None,
         prompt: str = "",
@@ -74,7 +109,8 @@ class TraceWriter:
         self.tokens: List[int] = [int(token) for token in tokens]
         self._engine: Dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)
         self._engine["precision"] = dict(precision or {})
-        self._model: Dict[str, str] = {"file": model} if isinstance(model, str) else dict(model or {})
+        self._model = _model_entry(model)
+        self._forward = _forward_entry(forward or {})
         # Text from outside may hold halves of surrogate pairs, which are no UTF-8.
         self._prompt = prompt.encode("utf-8", "replace").decode("utf-8")
         self._n_prompt = len(self.tokens) if n_prompt is None else int(n_prompt)
@@ -207,6 +243,7 @@ class TraceWriter:
             "complete": complete,
             "engine": self._engine,
             "model": self._model,
+            "forward": self._forward,
             "prompt": self._prompt,
             "tokens": [int(token) for token in self.tokens],
             "n_prompt": min(self._n_prompt, len(self.tokens)),

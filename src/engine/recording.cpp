@@ -39,9 +39,14 @@ trace::Manifest describe(const model::Model& model, const exec::Device& device,
                      std::string(device.name),
                      {std::string(precision.compute), std::string(precision.activations),
                       std::string(precision.kv)}};
-  manifest.model = {std::filesystem::path(model.file().path()).filename().string(),
-                    std::string(model.config().arch->name), gguf::fingerprint(model.file()),
-                    main_format(model.file())};
+  std::error_code failed;  // then the path stays as it was given
+  const std::filesystem::path path = model.file().path();
+  const std::filesystem::path absolute = std::filesystem::absolute(path, failed);
+  manifest.model = {.file = path.filename().string(),
+                    .path = (failed ? path : absolute.lexically_normal()).string(),
+                    .architecture = std::string(model.config().arch->name),
+                    .fingerprint = gguf::fingerprint(model.file()),
+                    .quantization = main_format(model.file())};
   return manifest;
 }
 
@@ -55,6 +60,7 @@ Result<Recording> Recording::start(const trace::RecordOptions& options,
     manifest.tokens = request.prompt;
     manifest.prompt_tokens = std::ssize(request.prompt);
     manifest.sampling = to_json(request.sampling);
+    manifest.forward.context_length = session.program().context_length;
     LS_TRY(
         recording.recorder_,
         trace::Recorder::create(session.program(), session.executor().dtype(), options, manifest));

@@ -20,7 +20,7 @@
 
 namespace lockstep::parity {
 
-// A trace in memory, one step.
+// A trace in memory, of one step or two.
 struct Recording {
   struct Value {
     std::vector<int64_t> shape;  // [tokens, width], or [heads, tokens, positions]
@@ -30,6 +30,8 @@ struct Recording {
   std::vector<std::string> order;
   std::map<std::string, Value> values;
   int64_t first_position = 0;
+  int64_t second_step = 0;                     // its first position; 0: there is none
+  std::map<std::string, int64_t> full_widths;  // of rows that were cut off
 
   double& at(const std::string& name, int64_t position, int64_t index) {
     Value& value = values.at(name);
@@ -71,17 +73,19 @@ class TracedModel {
   const model::Model& model() const { return *model_; }
   std::string model_path() const { return place("model.gguf"); }
 
-  Recording record(const std::vector<int32_t>& tokens, int64_t prompt_tokens) const {
+  // `context`: 0: as many positions as there are tokens.
+  Recording record(const std::vector<int32_t>& tokens, int64_t prompt_tokens,
+                   int64_t context = 0) const {
     Recording out;
-    const auto program = model_->program(static_cast<int64_t>(tokens.size())).value();
+    const auto program = model_->program(context > 0 ? context : std::ssize(tokens)).value();
     const auto executor = exec::find_device("reference").value()->create(program, {}).value();
     RecordingObserver observer(program, out);
     exec::Step step{tokens, true, &observer, nullptr};
     EXPECT_TRUE(executor->run(step).ok());
     out.manifest.engine = {"test", "1", "cpu", {"f64", {}, {}}};
-    out.manifest.model = {"model.gguf",
-                          std::string(model_->file().text("general.architecture").value()),
-                          gguf::fingerprint(model_->file()), ""};
+    out.manifest.model.file = "model.gguf";
+    out.manifest.model.architecture = model_->file().text("general.architecture").value();
+    out.manifest.model.fingerprint = gguf::fingerprint(model_->file());
     out.manifest.tokens = tokens;
     out.manifest.prompt_tokens = prompt_tokens;
     return out;
@@ -94,21 +98,19 @@ class TracedModel {
     trace::Manifest manifest = recording.manifest;
     const auto tokens = manifest.tokens;
     const auto& any = recording.values.begin()->second.shape;
-    trace::StepInfo info{0, recording.first_position, any.size() == 3 ? any[1] : any[0], ""};
-    std::vector<trace::StoredPlan> plans;
+    const int64_t rows = any.size() == 3 ? any[1] : any[0];
     for (const std::string& name : recording.order) {
       const auto& value = recording.values.at(name);
       manifest.checkpoints.push_back(
           {name, dtype, value.shape.size() == 3 ? value.shape[0] : value.shape[1]});
-      plans.push_back({fmt::format("0/{}", name), dtype, value.shape});
+      if (const auto full = recording.full_widths.find(name); full != recording.full_widths.end())
+        manifest.checkpoints.back().full_width = full->second;
     }
     trace::ShardWriter writer(folder, manifest);
     EXPECT_TRUE(writer.start().ok());
-    EXPECT_TRUE(writer.begin_step(info, plans).ok());
-    for (size_t i = 0; i < plans.size(); ++i)
-      EXPECT_TRUE(
-          writer.put(i, bytes(recording.values.at(recording.order[i]).numbers, dtype)).ok());
-    EXPECT_TRUE(writer.end_step(true).ok());
+    const int64_t split = recording.second_step > 0 ? recording.second_step : rows;
+    write_step(recording, dtype, {0, recording.first_position, split, ""}, 0, writer);
+    if (split < rows) write_step(recording, dtype, {1, split, rows - split, ""}, split, writer);
     EXPECT_TRUE(writer.finish(tokens, 0).ok());
     auto opened = trace::Trace::open(folder);
     if (!opened.ok()) throw std::runtime_error(opened.error().message);
@@ -116,6 +118,30 @@ class TracedModel {
   }
 
  private:
+  // The rows from `first` on that the step has; a second step has no scores.
+  static void write_step(const Recording& recording, DType dtype, const trace::StepInfo& info,
+                         int64_t first, trace::ShardWriter& writer) {
+    std::vector<trace::StoredPlan> plans;
+    std::vector<std::vector<double>> numbers;
+    for (const std::string& name : recording.order) {
+      const auto& value = recording.values.at(name);
+      std::vector<int64_t> shape = value.shape;
+      auto begin = value.numbers.begin();
+      auto end = value.numbers.end();
+      if (shape.size() == 2 && recording.second_step > 0) {
+        begin += first * shape[1];
+        end = begin + info.tokens * shape[1];
+        shape[0] = info.tokens;
+      }
+      plans.push_back({fmt::format("{}/{}", info.index, name), dtype, shape});
+      numbers.emplace_back(begin, end);
+    }
+    EXPECT_TRUE(writer.begin_step(info, plans).ok());
+    for (size_t i = 0; i < plans.size(); ++i)
+      EXPECT_TRUE(writer.put(i, bytes(numbers[i], dtype)).ok());
+    EXPECT_TRUE(writer.end_step(true).ok());
+  }
+
   static std::vector<std::byte> bytes(const std::vector<double>& numbers, DType dtype) {
     std::vector<std::byte> out;
     const auto put = [&](auto value) {

@@ -12,6 +12,7 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "lockstep-trace";
 constexpr int64_t kVersion = 1;
+constexpr std::string_view kContextGrows = "positions so far";
 constexpr int64_t kMost = int64_t{1} << 40;  // of anything that is counted
 constexpr int64_t kMostPositions = 1 << 24;  // beyond any context; callers walk over them
 
@@ -40,6 +41,38 @@ Result<Precision> read_precision(const JsonReader& in) {
   LS_TRY(precision.activations, read(in["activations"], true));
   LS_TRY(precision.kv, read(in["kv"], false));
   return precision;
+}
+
+ordered_json to_json(const ForwardInfo& forward) {
+  ordered_json json = ordered_json::object();
+  if (forward.context_grows)
+    json["context_length"] = kContextGrows;
+  else if (forward.context_length)
+    json["context_length"] = *forward.context_length;
+  if (forward.rope_base) json["rope_base"] = *forward.rope_base;
+  if (forward.rope_scale) json["rope_scale"] = *forward.rope_scale;
+  return json;
+}
+
+Result<ForwardInfo> read_forward(const JsonReader& in) {
+  ForwardInfo out;
+  const JsonReader context = in["context_length"];
+  if (context.present() && context.value().is_string()) {
+    if (context.value() != kContextGrows)
+      return context.wrong(fmt::format("a number of positions, or \"{}\"", kContextGrows));
+    out.context_grows = true;
+  } else if (context.present()) {
+    LS_TRY(out.context_length, context.integer(1, kMost));
+  }
+  const auto positive = [](const JsonReader& field) -> Result<std::optional<double>> {
+    if (!field.present()) return std::optional<double>();
+    LS_TRY(const double value, field.number());
+    if (!(value > 0 && value < 1e30)) return field.wrong("a number above 0");
+    return std::optional(value);
+  };
+  LS_TRY(out.rope_base, positive(in["rope_base"]));
+  LS_TRY(out.rope_scale, positive(in["rope_scale"]));
+  return out;
 }
 
 Result<CheckpointInfo> read_checkpoint(const JsonReader& in) {
@@ -111,9 +144,11 @@ std::string to_json(const Manifest& manifest) {
                     {"device", manifest.engine.device},
                     {"precision", to_json(manifest.engine.precision)}};
   json["model"] = {{"file", manifest.model.file},
+                   {"path", manifest.model.path},
                    {"architecture", manifest.model.architecture},
                    {"fingerprint", manifest.model.fingerprint},
                    {"quantization", manifest.model.quantization}};
+  json["forward"] = to_json(manifest.forward);
   json["prompt"] = manifest.prompt;
   json["tokens"] = manifest.tokens;
   json["n_prompt"] = manifest.prompt_tokens;
@@ -151,9 +186,13 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
   }
   if (const JsonReader model = in["model"]; model.present()) {
     LS_TRY(manifest.model.file, model["file"].text_or(""));
+    LS_TRY(manifest.model.path, model["path"].text_or(""));
     LS_TRY(manifest.model.architecture, model["architecture"].text_or(""));
     LS_TRY(manifest.model.fingerprint, model["fingerprint"].text_or(""));
     LS_TRY(manifest.model.quantization, model["quantization"].text_or(""));
+  }
+  if (in["forward"].present()) {
+    LS_TRY(manifest.forward, read_forward(in["forward"]));
   }
   LS_TRY(manifest.prompt, in["prompt"].text_or(""));
   if (in["tokens"].present()) {

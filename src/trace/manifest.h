@@ -29,10 +29,23 @@ struct EngineInfo {
 };
 
 struct ModelInfo {
-  std::string file;
+  std::string file;  // its name
+  std::string path;  // where it lay when it ran, so that it is found again; empty: not said
   std::string architecture;
   std::string fingerprint;
   std::string quantization;
+};
+
+// What the forward pass depended on besides the model file; absent where the engine does not say.
+struct ForwardInfo {
+  // Positions that there was room for. It decides between two sets of rope factors, where a model
+  // has two.
+  std::optional<int64_t> context_length;
+  // The positions so far take its place: the engine decides anew in every step.
+  bool context_grows = false;
+  // What was set by hand instead of the file's own.
+  std::optional<double> rope_base;
+  std::optional<double> rope_scale;  // positions count as this part of themselves
 };
 
 struct CheckpointInfo {
@@ -54,6 +67,7 @@ struct StepInfo {
 struct Manifest {
   EngineInfo engine;
   ModelInfo model;
+  ForwardInfo forward;
   std::string prompt;
   std::vector<int32_t> tokens;  // all ids, prompt first
   int64_t prompt_tokens = 0;

@@ -10,7 +10,8 @@ using nlohmann::json;
 Manifest example() {
   Manifest manifest;
   manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt}};
-  manifest.model = {"haiku.gguf", "llama", "0123abcd", "Q4_K_M"};
+  manifest.model = {"haiku.gguf", "/models/haiku.gguf", "llama", "0123abcd", "Q4_K_M"};
+  manifest.forward = {4096, false, 5e5, 0.25};
   manifest.prompt = "a \"prompt\"\n é";
   manifest.tokens = {1, 0, 2147483647, 5};
   manifest.prompt_tokens = 3;
@@ -35,6 +36,11 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(got->engine.precision.activations, "q8_0");
   EXPECT_EQ(got->engine.precision.kv, std::nullopt);
   EXPECT_EQ(got->model.file, wanted.model.file);
+  EXPECT_EQ(got->model.path, wanted.model.path);
+  EXPECT_EQ(got->forward.context_length, 4096);
+  EXPECT_FALSE(got->forward.context_grows);
+  EXPECT_EQ(got->forward.rope_base, 5e5);
+  EXPECT_EQ(got->forward.rope_scale, 0.25);
   EXPECT_EQ(got->model.architecture, wanted.model.architecture);
   EXPECT_EQ(got->model.fingerprint, wanted.model.fingerprint);
   EXPECT_EQ(got->model.quantization, wanted.model.quantization);
@@ -60,6 +66,16 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(to_json(*got), to_json(wanted));
 }
 
+TEST(Manifest, AContextMayGrow) {
+  Manifest wanted = example();
+  wanted.forward = {std::nullopt, true, std::nullopt, std::nullopt};
+  const auto got = parse_manifest(to_json(wanted), "m");
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_TRUE(got->forward.context_grows);
+  EXPECT_FALSE(got->forward.context_length);
+  EXPECT_FALSE(got->forward.rope_base);
+}
+
 TEST(Manifest, OnlyWhatIsNeededMustBeThere) {
   const auto got = parse_manifest(
       R"({"format":"lockstep-trace","version":1,"complete":false,"engine":{"name":"x"},)"
@@ -78,6 +94,14 @@ TEST(Manifest, RefusesWhatIsWrong) {
     const char* message;
   };
   const Bad bad[] = {
+      {"/forward/context_length", "0",
+       "m: forward.context_length: found 0, expected a whole number from 1 to 1099511627776"},
+      {"/forward/context_length", "\"some\"",
+       "m: forward.context_length: found \"some\", expected a number of positions, or \"positions "
+       "so far\""},
+      {"/forward/rope_base", "-1", "m: forward.rope_base: found -1, expected a number above 0"},
+      {"/forward/rope_scale", "\"x\"", "m: forward.rope_scale: found \"x\", expected a number"},
+      {"/model/path", "7", "m: model.path: found 7, expected a string"},
       {"/format", "\"gguf\"", "m: format: found \"gguf\", expected 'lockstep-trace'"},
       {"/format", "", "m: format: found nothing, expected a string"},
       {"/version", "2", "m: version: found 2, expected a whole number from 1 to 1"},

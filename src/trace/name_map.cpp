@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/near_names.h"
 #include "trace/built_in_names.h"
 
 namespace lockstep::trace {
@@ -145,6 +146,34 @@ bool is_checkpoint_name(std::string_view name) {
   const size_t dot = name.find('.');
   return dot != std::string_view::npos && is_digits(name.substr(0, dot)) &&
          contains(kLayerNames, name.substr(dot + 1));
+}
+
+std::string nearest_checkpoint_name(std::string_view name) {
+  const auto nearest = [](std::string_view wanted, std::span<const std::string> names) {
+    const auto found = near_names(wanted, names, 1);
+    return found.empty() ? std::string() : found.front();
+  };
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t first = name.find_first_of(kDigits);
+  if (first == std::string_view::npos) {
+    const std::vector<std::string> whole = {"embedding", "final_norm", "logits"};
+    if (const std::string found = nearest(name, whole); !found.empty()) return found;
+  }
+  const size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
+  const std::string_view layer =
+      first == std::string_view::npos ? "N" : name.substr(first, end - first);
+  std::string_view rest = first == std::string_view::npos ? name : name.substr(end);
+  rest.remove_prefix(std::min(rest.find_first_not_of("._-/"), rest.size()));
+  if (rest.empty() && first != std::string_view::npos) {  // such as attn_norm-3
+    rest = name.substr(0, first);
+    rest = rest.substr(0, rest.find_last_not_of("._-/") + 1);
+  }
+  const std::vector<std::string> names(std::begin(kLayerNames), std::end(kLayerNames));
+  // Every letter is near every other: q, k and v are taken as they are.
+  const std::string found = contains(kLayerNames, rest) ? std::string(rest)
+                            : rest.size() < 3           ? std::string()
+                                                        : nearest(rest, names);
+  return found.empty() ? "" : fmt::format("blk.{}.{}", layer, found);
 }
 
 }  // namespace lockstep::trace

@@ -45,4 +45,8 @@ const NameMap* find_name_map(std::string_view engine);
 // Whether a name is that of a checkpoint: embedding, blk.0.q, ..., logits.
 bool is_checkpoint_name(std::string_view name);
 
+// The checkpoint's name that is most like another one: "embeding" gives "embedding",
+// "layer.3.ffn_nrom" gives "blk.3.ffn_norm". Empty where none is like it.
+std::string nearest_checkpoint_name(std::string_view name);
+
 }  // namespace lockstep::trace

@@ -102,6 +102,9 @@ TEST_F(RecorderTest, TheManifestSaysWhatWasGiven) {
   info.activations = "q8_k";
   info.kv = "f16";
   info.model_file = "m.gguf";
+  info.model_path = "/some/\"where\"/m.gguf";
+  info.context_length = 64;
+  info.rope_base = 1e6;
   info.architecture = "llama";
   info.fingerprint = "0123";
   info.quantization = "Q4_K_M";
@@ -131,6 +134,10 @@ TEST_F(RecorderTest, TheManifestSaysWhatWasGiven) {
   EXPECT_EQ(manifest.engine.name,
             "an \"engine\" \\ with\n\x01 \xF0\x9F\x92\xA7 and \xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
             "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(manifest.model.path, "/some/\"where\"/m.gguf");
+  EXPECT_EQ(manifest.forward.context_length, 64);
+  EXPECT_EQ(manifest.forward.rope_base, 1e6);
+  EXPECT_FALSE(manifest.forward.rope_scale);
   EXPECT_EQ(manifest.engine.version, "1.2");
   EXPECT_EQ(manifest.engine.device, "gpu");
   EXPECT_EQ(manifest.engine.precision.compute, "bf16");

@@ -288,6 +288,10 @@ class Run:
             activations = "f16" if gpu else "f32"  # cuBLAS takes tensor cores for single precision too
         return {"compute": "f32", "activations": activations, "kv": kv}
 
+    def context_length(self) -> int:
+        """Positions that llama.cpp made room for, which may be more than were asked for."""
+        return int(self.api.llama_n_ctx(self.context))
+
     def quantization(self) -> str:
         """The type of most bytes of the weights."""
         sizes = {kind: sum(of.values()) for kind, of in self.weights.items()}

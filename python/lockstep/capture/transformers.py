@@ -89,6 +89,8 @@ def write(run: Run, options: argparse.Namespace, tokens: Sequence[int], text: st
             options.output,
             engine={"name": "transformers", "version": transformers.__version__, "device": str(run.model.device)},
             precision=precision(options.dtype, run.architecture),
+            # Where a model has rope factors for long contexts, the positions so far decide in every step.
+            forward={"context_length": "positions so far"},
             model={"file": file, "architecture": run.architecture, "fingerprint": options.fingerprint,
                    "quantization": ""},
             tokens=tokens, prompt=text, sampling=command.sampling(options), notes=run.notes,
