@@ -7,6 +7,7 @@
 
 #include "base/output_file.h"
 #include "base/temporary_folder.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/number_list.h"
@@ -51,26 +52,52 @@ Result<trace::Trace> open_trace_or_log(const std::string& path) {
   return trace::Trace::open(folder.path().string());  // stays mapped when the folder goes
 }
 
-// Without -m: the model that the manifests name, where a file with their fingerprint is at hand.
-// Traces of two different models are compared without one.
-std::optional<std::string> find_recorded_model(const trace::Trace& reference,
-                                               const trace::Trace& suspect) {
-  const std::string& a = reference.manifest().model.fingerprint;
-  const std::string& b = suspect.manifest().model.fingerprint;
-  if (!a.empty() && !b.empty() && a != b) return std::nullopt;
-  const std::string& wanted = a.empty() ? b : a;
-  if (wanted.empty()) return std::nullopt;
-  for (const auto* trace : {&reference, &suspect}) {
-    const std::string& recorded = trace->manifest().model.file;
-    if (recorded.empty()) continue;
-    for (const std::string& candidate : {recorded, fs::path(recorded).filename().string()}) {
-      const auto path = model_path(candidate);
-      if (!path.ok()) continue;
-      const auto file = gguf::File::open(*path);
-      if (file.ok() && gguf::fingerprint(*file) == wanted) return *path;
-    }
+// Where a trace's model may lie: where it lay when it ran, beside the trace, here, or among the
+// models that we know by name.
+std::vector<std::string> candidates(const trace::Trace& trace, const std::string& given_path) {
+  const trace::ModelInfo& info = trace.manifest().model;
+  const std::string name = fs::path(info.file).filename().string();
+  std::vector<std::string> out;
+  if (!info.path.empty()) out.push_back(info.path);
+  if (!info.file.empty()) out.push_back(info.file);
+  if (!name.empty()) {
+    out.push_back((fs::path(given_path).parent_path() / name).string());
+    out.push_back(name);
   }
-  return std::nullopt;
+  return out;
+}
+
+// Without -m: the model that the manifests name. A file counts where it has their fingerprint or,
+// where there is none, where the engine says that it lay. Nothing found: why, a clause.
+struct Found {
+  std::string path;
+  std::string why_not;
+};
+
+Found find_recorded_model(const trace::Trace& reference, const trace::Trace& suspect,
+                          const Flags& flags) {
+  const trace::ModelInfo& a = reference.manifest().model;
+  const trace::ModelInfo& b = suspect.manifest().model;
+  if (!a.fingerprint.empty() && !b.fingerprint.empty() && a.fingerprint != b.fingerprint)
+    return {"", "the sides ran different model files; -m chooses one"};
+  const std::string& wanted = a.fingerprint.empty() ? b.fingerprint : a.fingerprint;
+  std::string looked;
+  for (const auto& [trace, given] :
+       {std::pair(&reference, &flags.reference), std::pair(&suspect, &flags.suspect)})
+    for (const std::string& candidate : candidates(*trace, *given)) {
+      // Without a fingerprint a name alone is not enough: another file may have it.
+      if (wanted.empty() && candidate != trace->manifest().model.path) continue;
+      const auto path = model_path(candidate);
+      const auto file = path.ok() ? gguf::File::open(*path) : Result<gguf::File>(path.error());
+      const bool same = file.ok() && (wanted.empty() || gguf::fingerprint(*file) == wanted);
+      if (same) return {*path, ""};
+      if (looked.find(candidate) == std::string::npos)
+        looked += fmt::format("{}{}{}", looked.empty() ? "" : ", ", candidate,
+                              file.ok() ? " (another file)" : "");
+    }
+  if (looked.empty()) return {"", "no model file was given (-m), and the traces name none"};
+  return {"", fmt::format("no model file was given (-m); looked for {} at {} and did not find it",
+                          printable(a.file.empty() ? b.file : a.file), printable(looked, 300))};
 }
 
 // Engines may record under their own names; the manifest says whose they are.
@@ -94,6 +121,7 @@ struct OpenModel {
   std::optional<model::Model> model;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where there is none
   std::string path;
+  std::string why_not;  // where there is none
 };
 
 Result<OpenModel> open_model(const Flags& flags, const trace::Trace& reference,
@@ -102,9 +130,10 @@ Result<OpenModel> open_model(const Flags& flags, const trace::Trace& reference,
   if (!flags.model.empty()) {
     LS_TRY(out.path, model_path(flags.model));
   } else {
-    const auto found = find_recorded_model(reference, suspect);
-    if (!found) return out;
-    out.path = *found;
+    const Found found = find_recorded_model(reference, suspect, flags);
+    out.why_not = found.why_not;
+    if (found.path.empty()) return out;
+    out.path = found.path;
     fmt::print(stderr, "replaying with {}, the model that the traces name\n", out.path);
   }
   LS_TRY(out.model, model::Model::load(out.path));
@@ -136,6 +165,21 @@ std::optional<report::TokenPair> first_difference(const parity::Comparison& comp
   return pair;
 }
 
+// What the model's tokenizer tells of prompts that differ.
+parity::TokenKnowledge token_knowledge(const OpenModel& model) {
+  parity::TokenKnowledge out;
+  if (model.tokenizer == nullptr) return out;
+  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
+  out.bos = tokenizer.bos();
+  out.text = [&tokenizer](const std::vector<int32_t>& tokens) {
+    std::string text;
+    for (const int32_t token : tokens)
+      text += token < tokenizer.size() ? tokenizer.piece(token, true) : std::string("?");
+    return text;
+  };
+  return out;
+}
+
 Result<void> write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return {};
   LS_TRY(OutputFile file, OutputFile::create(path));
@@ -145,6 +189,8 @@ Result<void> write_file(const std::string& path, const std::string& text) {
 
 Result<int> run(const Flags& flags) {
   parity::CompareOptions options = flags.options;
+  if (!(options.min_coverage >= 0 && options.min_coverage <= 1))  // so that NaN fails too
+    return error("--min-coverage: found {}, expected a number from 0 to 1", options.min_coverage);
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
@@ -154,6 +200,8 @@ Result<int> run(const Flags& flags) {
   rename_checkpoints(names, reference);
   rename_checkpoints(names, suspect);
   LS_TRY(const OpenModel model, open_model(flags, reference, suspect));
+  options.tokens = token_knowledge(model);
+  if (!model.why_not.empty()) options.no_model = model.why_not;
   LS_TRY(const parity::Comparison comparison,
          parity::compare(reference, suspect, model.model ? &*model.model : nullptr, options));
 
@@ -198,6 +246,9 @@ std::function<Result<int>()> declare(CLI::App& app) {
          "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
          "all where that is cheap, otherwise a sample)")
       ->type_name("LIST");
+  app.add_option("--min-coverage", flags->options.min_coverage,
+                 "Less than this part of the rows on both sides, 0 to 1, is inconclusive")
+      ->type_name("X");
   app.add_option(
          "--names", flags->names,
          "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
@@ -225,7 +276,9 @@ const Command kCompareCommand = {
     "  lockstep compare a.trace b.trace --positions 0,5,10-20 --json\n"
     "  lockstep compare a.trace b.trace --junit parity.xml --markdown parity.md\n"
     "\n"
-    "Exit status: 0 in parity, 1 not, 2 unreadable.\n",
+    "Exit status: 0 in parity, 1 not (or inconclusive: what was recorded does not reach the end), "
+    "2\n"
+    "unreadable, or the wrong model.\n",
     compare_command::declare,
 };
 

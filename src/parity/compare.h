@@ -8,7 +8,9 @@
 
 #include "model/model.h"
 #include "parity/align.h"
+#include "parity/choices.h"
 #include "parity/metrics.h"
+#include "parity/prompts.h"
 #include "parity/replay.h"
 #include "trace/trace.h"
 
@@ -18,9 +20,10 @@ enum class Verdict {
   kExact,     // the same bits
   kRounding,  // the difference is what rounding of this op explains
   kDrift,     // this op's own error is rounding; the rest was inherited
+  kClose,     // not judged; no more apart than the declared precision may explain
   kDefect,    // this op's own error is more than rounding explains
   kGarbage,   // numbers that no computation from its inputs gives
-  kDiffers,   // not judged: no model file, or the inputs were not recorded
+  kDiffers,   // not judged, and further apart than the declared precision may explain
   kMissing,   // one side does not have it
 };
 std::string_view name(Verdict verdict);
@@ -31,6 +34,8 @@ std::string_view name(Side side);
 // One side's own errors at a checkpoint.
 struct SideJudgement {
   int64_t judged = 0;                    // positions
+  int64_t judged_shared = 0;             // of those, positions that were compared
+  std::vector<int64_t> defects;          // of those that were judged: positions
   std::optional<OwnError> worst;         // by ratio
   std::optional<OwnError> first_defect;  // by position
 };
@@ -52,9 +57,24 @@ struct CheckpointResult {
   bool in_reference = false;
   bool in_suspect = false;
   bool comparable = true;  // false: of another width on the two sides
+  bool known = true;       // false: no checkpoint's name, so that nobody can judge it
+  double share = 1;        // of a row's numbers that are there to be compared, where it is cut off
   std::optional<Beyond> first_beyond;
   SideJudgement reference;
   SideJudgement suspect;
+  double seconds = 0;  // that the replay took
+};
+
+// Which elements are wrong, over all rows of a checkpoint that were judged.
+struct ErrorShape {
+  int64_t elements = 0;              // in a row
+  int64_t wrong_elements = 0;        // in the first wrong row
+  std::vector<int64_t> columns;      // wrong ones of the first wrong row; of scores: keys
+  bool same_everywhere = false;      // all wrong rows have the same ones
+  int64_t heads = 0;                 // that the row has; 0: it has none
+  std::vector<int64_t> wrong_heads;  // over all rows
+  int64_t rows = 0;                  // judged
+  std::vector<int64_t> positions;    // of the wrong ones
 };
 
 // Where nothing could be replayed it is the first difference that is larger than the declared
@@ -65,7 +85,15 @@ struct Defect {
   int64_t position = 0;
   Side side = Side::kUndetermined;
   OwnError own;
+  // Set where checkpoints before this one were not recorded: the mistake lies between `after`
+  // (empty: the tokens) and here.
+  std::optional<std::string> after = {};
+  std::optional<ErrorShape> shape = {};  // where it was judged
+  std::optional<Choice> choice = {};  // the mistake is this choice; `checkpoint` is then "choice"
+  int64_t followers =
+      0;  // later checkpoints that differ, or are as wrong, only by what they inherit
 };
+inline constexpr const char* kChoice = "choice";
 
 // The choice of a token where the two sides part.
 struct Fork {
@@ -75,24 +103,54 @@ struct Fork {
   double margin = 0;      // between the two tokens, in the reference
   double difference = 0;  // by which the sides differ on that
   bool tie = false;       // the margin is within the difference that rounding and drift explain
+  bool sampled = false;   // the two sampled differently, or by chance: no sign of a mistake
+  std::optional<Choice> reference;  // against its own logits, where they were recorded
+  std::optional<Choice> suspect;
 };
 
 struct ChoiceStatistics {
-  int64_t compared = 0;  // positions with logits on both sides
-  int64_t same = 0;      // with the same largest logit
-  double mean_kl = 0;
+  int64_t compared = 0;     // positions with whole logits on both sides
+  int64_t same = 0;         // with the same largest logit
+  int64_t divergences = 0;  // of those, with numbers that have a divergence: no NaN
+  double sum_kl = 0;
   double worst_kl = 0;
+
+  double mean_kl() const { return divergences > 0 ? sum_kl / static_cast<double>(divergences) : 0; }
 };
 
 // Names of one side that are no checkpoints.
 struct UnknownNames {
-  std::vector<std::string> recorded;      // in the trace
+  struct Name {
+    std::string name;
+    std::string nearest;  // checkpoint; empty: none is like it
+  };
+  std::vector<Name> recorded;             // in the trace
   std::vector<std::string> not_recorded;  // that its manifest says there are besides
+};
+
+// Parity needs logits on both sides wherever a token was sampled from them; where nothing was
+// sampled, at nine tenths of the positions.
+struct Evidence {
+  bool asked = true;     // false: the user chose checkpoints without logits
+  bool sampled = false;  // the positions needed are those that were sampled from
+  int64_t needed = 0;    // positions
+  int64_t found = 0;     // of those, with logits on both sides
+  std::string missing;   // what is missing, a clause; empty: nothing
+  bool enough() const { return missing.empty(); }
+};
+
+// What was judged of one side.
+struct SideScopeSummary {
+  bool judged = false;        // it was replayed
+  int64_t positions = 0;      // replayed, on its own tokens
+  int64_t beyond_shared = 0;  // of those, after a fork or beyond the other's end
+  std::string assumed;        // what of its run was assumed, since it does not say
+  SideChoices choices;
 };
 
 struct Comparison {
   bool parity = false;
-  std::string verdict;  // the worst of all, or why there was no comparison
+  std::string verdict;  // the worst of all, or inconclusive, fork, different prompts, ...
   std::optional<Defect> first_defect;
   int64_t defects = 0;  // checkpoints with one
   double coverage = 0;  // rows compared, of those that either side has
@@ -101,6 +159,16 @@ struct Comparison {
   int64_t positions_judged = 0;   // of those; a sample adds to them the worst of each checkpoint
   bool positions_chosen = false;  // by the user
   TokenAgreement tokens;
+  std::optional<PromptDifference> prompts;  // where they differ
+  Evidence evidence;
+  SideScopeSummary reference;
+  SideScopeSummary suspect;
+  std::string unproved;                // why nothing was replayed, a clause; empty: something was
+  std::string other_settings;          // where the forward passes are not the same: how, a clause
+  std::string other_models;            // where the sides ran different files: which, a clause
+  std::optional<double> min_coverage;  // that was asked for and not reached
+  bool checkpoints_chosen = false;     // by the user
+  double seconds = 0;
   std::optional<Fork> fork;
   ChoiceStatistics choices;
   std::vector<CheckpointResult> checkpoints;  // in order of execution
@@ -112,7 +180,10 @@ struct Comparison {
 struct CompareOptions {
   std::string checkpoints = "all";  // set, names or globs (trace/checkpoints.h)
   std::vector<int64_t> positions;   // to replay; empty: all where cheap, else a sample
-  int threads = 0;                  // 0: all cores
+  double min_coverage = 0;          // less is inconclusive
+  TokenKnowledge tokens;            // of the model's tokenizer
+  std::string no_model = "no model file was given (-m)";  // why there is none, a clause
+  int threads = 0;                                        // 0: all cores
 };
 
 // `model` may be null: then nothing is proved, and differences are only measured.

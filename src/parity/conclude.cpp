@@ -26,8 +26,30 @@ bool masks_differ(const CheckpointResult& result) {
          result.metrics.reference.nan + result.metrics.suspect.nan == 0;
 }
 
+// A choice that a side's own logits and its declared sampling cannot have given.
+Defect wrong_choice(const Choice& choice, Side side) {
+  Defect out{kChoice, -1, choice.position, side, {}};
+  out.choice = choice;
+  out.own.position = choice.position;
+  out.own.error = choice.largest_logit - choice.logit;
+  out.own.worst_index = choice.token;
+  out.own.recorded = choice.logit;
+  out.own.replayed = choice.largest_logit;
+  return out;
+}
+
 void find_first_defect(const Traces& traces, Comparison& out) {
   std::optional<When> first;
+  // Of two sides that are wrong at the same point, both.
+  const auto consider = [&](const When& at, Defect defect) {
+    if (first && std::pair(at.group, at.checkpoint) == std::pair(first->group, first->checkpoint)) {
+      out.first_defect->side = Side::kBoth;
+      return;
+    }
+    if (first && *first < at) return;
+    first = at;
+    out.first_defect = std::move(defect);
+  };
   for (size_t i = 0; i < out.checkpoints.size(); ++i) {
     const CheckpointResult& c = out.checkpoints[i];
     const bool wrong = c.verdict == Verdict::kDefect || c.verdict == Verdict::kGarbage ||
@@ -35,23 +57,32 @@ void find_first_defect(const Traces& traces, Comparison& out) {
     out.defects += wrong ? 1 : 0;
     for (const Side side : {Side::kReference, Side::kSuspect}) {
       const auto& judged = side == Side::kReference ? c.reference : c.suspect;
-      if (!judged.first_defect) continue;
-      const When at = when(traces, i, judged.first_defect->position);
-      if (first &&
-          std::pair(at.group, at.checkpoint) == std::pair(first->group, first->checkpoint)) {
-        out.first_defect->side = Side::kBoth;
-        continue;
-      }
-      if (first && *first < at) continue;
-      first = at;
-      out.first_defect =
-          Defect{c.name, c.layer, judged.first_defect->position, side, *judged.first_defect};
+      if (judged.first_defect)
+        consider(when(traces, i, judged.first_defect->position),
+                 {c.name, c.layer, judged.first_defect->position, side, *judged.first_defect});
     }
+  }
+  for (const Side side : {Side::kReference, Side::kSuspect}) {
+    const auto& choices = side == Side::kReference ? out.reference.choices : out.suspect.choices;
+    if (choices.impossible)
+      consider(when(traces, out.checkpoints.size(), choices.impossible->position),
+               wrong_choice(*choices.impossible, side));
   }
 }
 
+// Later checkpoints whose own op is right, and that differ by what they inherit.
+int64_t count_followers(const Comparison& c) {
+  const auto at =
+      std::ranges::find(c.checkpoints, c.first_defect->checkpoint, &CheckpointResult::name);
+  if (at == c.checkpoints.end()) return 0;
+  return std::count_if(at + 1, c.checkpoints.end(), [](const CheckpointResult& result) {
+    return result.verdict == Verdict::kDrift || result.verdict == Verdict::kClose ||
+           result.verdict == Verdict::kDiffers;
+  });
+}
+
 bool beyond_declared_precision(const CheckpointResult& c) {
-  return c.positions > 0 && c.verdict > Verdict::kDrift && c.first_beyond;
+  return c.known && c.positions > 0 && c.verdict > Verdict::kClose && c.first_beyond;
 }
 
 Defect difference_at(const Traces& traces, const CheckpointResult& c) {
@@ -90,7 +121,7 @@ void note_unjudged(const Traces& traces, const Scope& scope, Comparison& out) {
   std::optional<When> first;
   for (size_t i = 0; i < out.checkpoints.size(); ++i) {
     const auto& beyond = out.checkpoints[i].first_beyond;
-    if (!beyond || std::ranges::binary_search(scope.replayed, beyond->position)) continue;
+    if (!beyond || std::ranges::binary_search(scope.judged, beyond->position)) continue;
     const When at = when(traces, i, beyond->position);
     first = first ? std::min(*first, at) : at;
   }
@@ -101,8 +132,9 @@ void note_unjudged(const Traces& traces, const Scope& scope, Comparison& out) {
                     out.checkpoints[first->checkpoint].name, first->position, first->position));
 }
 
-std::optional<Fork> find_fork(const Traces& traces, const TokenAgreement& tokens) {
-  if (!tokens.first_difference) return std::nullopt;
+std::optional<Fork> find_fork(const Traces& traces, const Scope& scope, const Comparison& c) {
+  const TokenAgreement& tokens = c.tokens;
+  if (!tokens.first_difference || !tokens.same_prompt) return std::nullopt;
   const auto index = static_cast<size_t>(*tokens.first_difference);
   const auto& a = traces.reference.manifest().tokens;
   const auto& b = traces.suspect.manifest().tokens;
@@ -119,6 +151,11 @@ std::optional<Fork> find_fork(const Traces& traces, const TokenAgreement& tokens
     fork.difference = std::fabs(fork.margin - other);
     fork.tie = std::fabs(fork.margin) <= fork.difference;
   }
+  fork.reference = choice_at(traces.reference, fork.position, scope.whole_logits);
+  fork.suspect = choice_at(traces.suspect, fork.position, scope.whole_logits);
+  const DeclaredSampling& p = c.reference.choices.sampling;
+  const DeclaredSampling& q = c.suspect.choices.sampling;
+  fork.sampled = p.random() || q.random() || (p.known && q.known && p != q);
   return fork;
 }
 
@@ -127,7 +164,7 @@ double judged_share(const Comparison& c) {
   int64_t judged = 0;
   int64_t possible = 0;
   for (const CheckpointResult& result : c.checkpoints) {
-    judged += std::min(result.reference.judged, result.suspect.judged);
+    judged += std::min(result.reference.judged_shared, result.suspect.judged_shared);
     possible += result.positions;
   }
   return possible > 0 ? static_cast<double>(judged) / static_cast<double>(possible) : 0;
@@ -136,9 +173,26 @@ double judged_share(const Comparison& c) {
 std::optional<Verdict> worst_of(const Comparison& c) {
   std::optional<Verdict> worst;
   for (const CheckpointResult& result : c.checkpoints)
-    if (result.verdict != Verdict::kMissing)
+    if (result.known && result.verdict != Verdict::kMissing)
       worst = worst ? std::max(*worst, result.verdict) : result.verdict;
   return worst;
+}
+
+void note_choices(const char* side, const SideChoices& choices, Comparison& out) {
+  if (choices.sampling.known || choices.not_largest == 0) return;
+  out.notes.push_back(fmt::format(
+      "the {} chose a token that has not its own largest logit {} of {} times, and does "
+      "not say how it sampled",
+      side, choices.not_largest, choices.checked));
+}
+
+// Why nothing was replayed; empty where something was.
+std::string why_unproved(const Scope& scope, const CompareOptions& options, const Comparison& c) {
+  if (scope.program() == nullptr) return options.no_model;
+  const bool any = std::ranges::any_of(c.checkpoints, [](const CheckpointResult& result) {
+    return result.reference.judged + result.suspect.judged > 0;
+  });
+  return any ? "" : "no recorded value could be replayed from the others";
 }
 
 }  // namespace
@@ -155,16 +209,17 @@ double allowed_difference(const Traces& traces, int64_t layer) {
 }
 
 Verdict verdict_of(const CheckpointResult& result) {
-  if (result.positions == 0) return Verdict::kMissing;
   const auto garbage = [](const SideJudgement& side) {
     return side.first_defect && side.first_defect->non_finite;
   };
   if (garbage(result.reference) || garbage(result.suspect)) return Verdict::kGarbage;
   if (result.reference.first_defect || result.suspect.first_defect) return Verdict::kDefect;
+  if (result.positions == 0) return Verdict::kMissing;
   if (result.metrics.exact()) return Verdict::kExact;
-  if (result.reference.judged == 0 || result.suspect.judged == 0)
-    return result.metrics.non_finite_differs > 0 && !masks_differ(result) ? Verdict::kGarbage
-                                                                          : Verdict::kDiffers;
+  if (result.reference.judged_shared == 0 || result.suspect.judged_shared == 0) {
+    if (result.metrics.non_finite_differs > 0 && !masks_differ(result)) return Verdict::kGarbage;
+    return result.first_beyond ? Verdict::kDiffers : Verdict::kClose;
+  }
   const double elements = static_cast<double>(std::max<int64_t>(1, result.metrics.elements));
   const double apart = std::sqrt(result.metrics.squares_difference / elements);
   const double rounding =
@@ -172,32 +227,49 @@ Verdict verdict_of(const CheckpointResult& result) {
   return apart <= rounding ? Verdict::kRounding : Verdict::kDrift;
 }
 
-void conclude(const Traces& traces, const Scope& scope, Comparison& out) {
-  out.fork = find_fork(traces, out.tokens);
-  find_first_defect(traces, out);
+void conclude(const Traces& traces, const Scope& scope, const CompareOptions& options,
+              Comparison& out) {
+  out.unproved = why_unproved(scope, options, out);
   out.judged = judged_share(out);
+  note_choices("reference", out.reference.choices, out);
+  note_choices("suspect", out.suspect.choices, out);
+  find_first_defect(traces, out);
   std::optional<Verdict> worst = worst_of(out);
-  if (!worst) {
-    out.verdict = "nothing to compare";
-    return;
-  }
   if (out.first_defect)
     worst = out.first_defect->own.non_finite ? Verdict::kGarbage : Verdict::kDefect;
-  if (*worst == Verdict::kDiffers &&
-      std::ranges::none_of(out.checkpoints, beyond_declared_precision))
-    worst = Verdict::kDrift;
-  out.verdict = name(*worst);
-  if (!out.first_defect && *worst > Verdict::kDrift) find_first_difference(traces, out);
+  if (!worst) {
+    out.verdict = out.prompts ? "different prompts" : "nothing to compare";
+    return;
+  }
+  out.verdict = name(*worst == Verdict::kClose ? Verdict::kDrift : *worst);
+  if (!out.first_defect && *worst > Verdict::kClose) find_first_difference(traces, out);
+  if (out.first_defect) out.first_defect->followers = count_followers(out);
   // A NaN is the worse news, though differences that were not judged surround it.
   if (*worst == Verdict::kDiffers && out.first_defect && out.first_defect->own.non_finite &&
       out.first_defect->side != Side::kUndetermined)
     out.verdict = name(Verdict::kGarbage);
+  if (out.prompts) {
+    out.verdict = "different prompts";
+    return;
+  }
+  out.fork = find_fork(traces, scope, out);
+  // What other settings make is no rounding, though every op is right.
+  const bool other_settings = !out.other_settings.empty() && *worst > Verdict::kExact;
+  if (out.fork && other_settings) out.fork->tie = false;
   // Whoever takes the largest logit parts only where the difference is larger than the margin, so
   // the question is whether rounding explains that difference.
-  if (out.fork && *worst > Verdict::kDrift) out.fork->tie = false;
-  const bool forked = out.fork && !out.fork->tie;
-  if (forked && *worst <= Verdict::kDrift) out.verdict = "fork";
-  out.parity = *worst <= Verdict::kDrift && !forked;
+  if (out.fork && *worst > Verdict::kClose) out.fork->tie = false;
+  const bool forked = out.fork && !out.fork->tie && !out.fork->sampled;
+  if (*worst > Verdict::kClose) return;
+  if (out.coverage < options.min_coverage) out.min_coverage = options.min_coverage;
+  if (other_settings)
+    out.verdict = "different settings";
+  else if (forked)
+    out.verdict = "fork";
+  else if (!out.evidence.enough() || out.min_coverage)
+    out.verdict = "inconclusive";
+  else
+    out.parity = true;
   if (out.parity) note_unjudged(traces, scope, out);
 }
 

@@ -13,6 +13,7 @@ double allowed_difference(const Traces& traces, int64_t layer);
 Verdict verdict_of(const CheckpointResult& result);
 
 // The first defect, the fork, and the verdict on the whole.
-void conclude(const Traces& traces, const Scope& scope, Comparison& out);
+void conclude(const Traces& traces, const Scope& scope, const CompareOptions& options,
+              Comparison& out);
 
 }  // namespace lockstep::parity

@@ -53,24 +53,27 @@ std::vector<std::span<const int64_t>> groups_of(const Traces& traces, const Scop
 struct Row {
   CheckpointResult* result;
   int64_t position;
-  std::optional<Metrics> metrics;  // nothing where a side lacks it
-  LogitMetrics choice;             // of logits
+  std::optional<Metrics> metrics;      // nothing where a side lacks it
+  std::optional<LogitMetrics> choice;  // of whole logits
 };
 
-void measure_row(const Traces& traces, Row& row) {
+void measure_row(const Traces& traces, int64_t whole_logits, Row& row) {
   row.metrics = compare_rows(traces.reference, traces.suspect, row.result->name, row.position);
   if (!row.metrics || row.result->name != "logits") return;
   const auto a = traces.reference.row("logits", row.position);
   const auto b = traces.suspect.row("logits", row.position);
   const int64_t width = std::min(a->width, b->width);
+  if (width < whole_logits) return;  // the largest of all may be among those that were cut off
   row.choice = logit_metrics(row_values(*a, width), row_values(*b, width));
 }
 
 void count_choice(const LogitMetrics& m, ChoiceStatistics& choices) {
   ++choices.compared;
   choices.same += m.reference_choice == m.suspect_choice ? 1 : 0;
-  choices.mean_kl += (m.kl_divergence - choices.mean_kl) / static_cast<double>(choices.compared);
-  choices.worst_kl = std::max(choices.worst_kl, m.kl_divergence);
+  if (!m.kl_divergence) return;
+  ++choices.divergences;
+  choices.sum_kl += *m.kl_divergence;
+  choices.worst_kl = std::max(choices.worst_kl, *m.kl_divergence);
 }
 
 void add(const Traces& traces, const Row& row, ChoiceStatistics& choices) {
@@ -86,17 +89,18 @@ void add(const Traces& traces, const Row& row, ChoiceStatistics& choices) {
   const bool beyond =
       row.metrics->non_finite_differs > 0 || apart > allowed_difference(traces, result.layer);
   if (beyond && !result.first_beyond) result.first_beyond = Beyond{row.position, *row.metrics};
-  if (result.name == "logits") count_choice(row.choice, choices);
+  if (row.choice) count_choice(*row.choice, choices);
 }
 
 // Rows are measured in any order and added up in theirs, so that the sums have the same bits on
 // any number of threads.
-void measure_group(const Traces& traces, std::span<const int64_t> positions, int threads,
-                   Comparison& out) {
+void measure_group(const Traces& traces, std::span<const int64_t> positions, int64_t whole_logits,
+                   int threads, Comparison& out) {
   std::vector<Row> rows;
   const auto measure_rows = [&] {
     const auto range = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) measure_row(traces, rows[static_cast<size_t>(i)]);
+      for (int64_t i = begin; i < end; ++i)
+        measure_row(traces, whole_logits, rows[static_cast<size_t>(i)]);
     };
     parallel_for(static_cast<int64_t>(rows.size()), 1, range, threads);
     for (const Row& row : rows) add(traces, row, out.choices);
@@ -120,18 +124,19 @@ void measure_group(const Traces& traces, std::span<const int64_t> positions, int
   measure_rows();
 }
 
-// Rows compared, of those that either side has.
+// Rows compared, of those that either side has. Of a row that was cut off, its share counts.
 double coverage(const Traces& traces, const Scope& scope, const Comparison& c) {
-  int64_t compared = 0;
-  int64_t anywhere = 0;
+  double compared = 0;
+  double anywhere = 0;
   for (const CheckpointResult& result : c.checkpoints) {
-    compared += result.positions;
-    anywhere += std::ranges::count_if(scope.anywhere, [&](int64_t position) {
+    if (!result.known) continue;
+    compared += result.share * static_cast<double>(result.positions);
+    anywhere += static_cast<double>(std::ranges::count_if(scope.anywhere, [&](int64_t position) {
       return traces.reference.row(result.name, position) ||
              traces.suspect.row(result.name, position);
-    });
+    }));
   }
-  return anywhere > 0 ? static_cast<double>(compared) / static_cast<double>(anywhere) : 0;
+  return anywhere > 0 ? compared / anywhere : 0;
 }
 
 }  // namespace
@@ -144,7 +149,7 @@ void measure(const Traces& traces, const Scope& scope, int threads, Comparison& 
     if (i + 1 < groups.size())
       for (const auto* trace : {&traces.reference, &traces.suspect})
         trace->read_ahead(groups[i + 1].front(), groups[i + 1].back());
-    measure_group(traces, groups[i], threads, out);
+    measure_group(traces, groups[i], scope.whole_logits, threads, out);
     progress.advance(static_cast<int64_t>(groups[i].size()));
   }
   out.coverage = coverage(traces, scope, out);

@@ -53,7 +53,13 @@ double log_sum_exp(std::span<const double> values) {
   return top + std::log(sum);
 }
 
-double divergence(std::span<const double> p, std::span<const double> q) {
+// Minus infinity is a token that is never chosen; one that only the second side excludes makes the
+// divergence infinite.
+std::optional<double> divergence(std::span<const double> p, std::span<const double> q) {
+  for (const auto side : {p, q})
+    for (const double value : side)
+      if (std::isnan(value) || value == std::numeric_limits<double>::infinity())
+        return std::nullopt;
   const double p_norm = log_sum_exp(p);
   const double q_norm = log_sum_exp(q);
   double sum = 0;
@@ -61,6 +67,7 @@ double divergence(std::span<const double> p, std::span<const double> q) {
     const double p_log = p[i] - p_norm;
     if (p_log > -700) sum += std::exp(p_log) * (p_log - (q[i] - q_norm));
   }
+  if (std::isnan(sum)) return std::nullopt;  // all of a side is minus infinity
   return std::max(sum, 0.0);
 }
 

@@ -57,7 +57,9 @@ struct LogitMetrics {
   int32_t suspect_choice = 0;
   double reference_margin = 0;  // between the two largest
   double suspect_margin = 0;
-  double kl_divergence = 0;  // of the suspect's distribution from the reference's, in nats
+  // Of the suspect's distribution from the reference's, in nats; nothing where a NaN or infinity
+  // leaves no distribution.
+  std::optional<double> kl_divergence;
   double top10_overlap = 0;
 };
 

@@ -13,6 +13,31 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // -65504, -1e9, ..., perhaps added to the score.
 constexpr double kMasked = -5e3;
 
+// How an element stands beside what it should be, where that is no question of size.
+enum class Standing {
+  kCounts,     // both are finite
+  kSame,       // equal, masked on both sides, or undefined: nothing can be said
+  kWrongMask,  // a score that is masked and should not be, or the reverse
+  kNonFinite,  // a NaN or infinity on one side
+};
+
+Standing standing(double actual, double truth, bool scores) {
+  // Undefined: 0/0 in a row that sees nothing, or made from a NaN.
+  if (std::isnan(truth)) return Standing::kSame;
+  if (truth == actual && std::isinf(truth)) return Standing::kSame;
+  const bool masked = scores && truth == -kInfinity;
+  if (masked && actual <= kMasked) return Standing::kSame;
+  if (std::isfinite(truth) && std::isfinite(actual)) return Standing::kCounts;
+  const bool wrong_mask = (masked && std::isfinite(actual)) || (scores && actual == -kInfinity);
+  return wrong_mask ? Standing::kWrongMask : Standing::kNonFinite;
+}
+
+// An element's own expectation may be tiny by chance; a tenth of the row's is always granted.
+double ratio_of(double error, double variance, double row_expected) {
+  const double own = std::sqrt(variance + 0.01 * row_expected * row_expected);
+  return own > 0 ? error / own : kInfinity;
+}
+
 }  // namespace
 
 double OwnError::ratio() const {
@@ -34,21 +59,15 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
     out.replayed = replayed[i];
   };
   for (size_t i = 0; i < recorded.size(); ++i) {
-    const double actual = recorded[i];
-    const double truth = replayed[i];
-    // Undefined: 0/0 in a row that sees nothing, or made from a NaN. Nothing can be said.
-    if (std::isnan(truth)) continue;
-    if (truth == actual && std::isinf(truth)) continue;
-    const bool masked = scores && truth == -kInfinity;
-    if (masked && actual <= kMasked) continue;
-    if (!std::isfinite(truth) || !std::isfinite(actual)) {
-      const bool wrong_mask = (masked && std::isfinite(actual)) || (scores && actual == -kInfinity);
+    const Standing how = standing(recorded[i], replayed[i], scores);
+    if (how == Standing::kSame) continue;
+    if (how != Standing::kCounts) {
       if (out.non_finite) continue;
-      if (out.worst_ratio == 0 || !wrong_mask) worst(i, kInfinity);
-      out.non_finite = !wrong_mask;
+      if (out.worst_ratio == 0 || how == Standing::kNonFinite) worst(i, kInfinity);
+      out.non_finite = how == Standing::kNonFinite;
       continue;
     }
-    errors += (actual - truth) * (actual - truth);
+    errors += (recorded[i] - replayed[i]) * (recorded[i] - replayed[i]);
     expected += variance[i];
     ++count;
   }
@@ -56,13 +75,27 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
   out.error = std::sqrt(errors / static_cast<double>(count));
   out.expected = std::sqrt(expected / static_cast<double>(count));
   if (out.worst_ratio > 0) return out;
-  // An element's own expectation may be tiny by chance; a tenth of the row's is always granted.
   for (size_t i = 0; i < recorded.size(); ++i) {
     const double error = std::fabs(recorded[i] - replayed[i]);
     if (!(error > 0) || !std::isfinite(error)) continue;
-    const double own = std::sqrt(variance[i] + 0.01 * out.expected * out.expected);
-    const double ratio = own > 0 ? error / own : kInfinity;
+    const double ratio = ratio_of(error, variance[i], out.expected);
     if (ratio > out.worst_ratio) worst(i, ratio);
+  }
+  return out;
+}
+
+std::vector<int64_t> wrong_elements(std::span<const double> recorded,
+                                    std::span<const double> replayed,
+                                    std::span<const double> variance, bool scores) {
+  const double expected = compare_row(recorded, replayed, variance, scores).expected;
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < recorded.size(); ++i) {
+    const Standing how = standing(recorded[i], replayed[i], scores);
+    if (how == Standing::kSame) continue;
+    const double error = std::fabs(recorded[i] - replayed[i]);
+    if (how != Standing::kCounts ||
+        (error > 0 && ratio_of(error, variance[i], expected) > kRowLimit))
+      out.push_back(static_cast<int64_t>(i));
   }
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace lockstep::parity {
 
@@ -32,5 +33,11 @@ struct OwnError {
 // masked, and engines may mask with a large negative number instead.
 OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
                      std::span<const double> variance, bool scores);
+
+// The elements of a row that is a defect which are wrong by themselves: beyond kRowLimit times
+// their own expected error, or not finite where they should be (or the reverse).
+std::vector<int64_t> wrong_elements(std::span<const double> recorded,
+                                    std::span<const double> replayed,
+                                    std::span<const double> variance, bool scores);
 
 }  // namespace lockstep::parity

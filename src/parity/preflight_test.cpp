@@ -5,38 +5,12 @@
 #include <numeric>
 
 #include "parity/compare.h"
-#include "parity/test_traces.h"
+#include "parity/test_judging.h"
 
 namespace lockstep::parity {
 namespace {
 
-const std::vector<int32_t> kTokens = {3, 141, 59, 26, 53, 58, 97, 93, 23};
-constexpr int64_t kPrompt = 5;
-
-bool any_note(const Comparison& c, std::string_view part) {
-  return std::ranges::any_of(
-      c.notes, [&](const std::string& n) { return n.find(part) != std::string::npos; });
-}
-
-const CheckpointResult& find(const Comparison& c, std::string_view name) {
-  for (const CheckpointResult& result : c.checkpoints)
-    if (result.name == name) return result;
-  throw std::runtime_error("no checkpoint " + std::string(name));
-}
-
-class Preflight : public testing::Test {
- protected:
-  Comparison judge(const Recording& a, const Recording& b, bool with_model = true) {
-    auto out =
-        compare(traced.write(a), traced.write(b), with_model ? &traced.model() : nullptr, options);
-    EXPECT_TRUE(out.ok()) << out.error().message;
-    return *out;
-  }
-
-  TracedModel traced;
-  Recording original = traced.record(kTokens, kPrompt);
-  CompareOptions options;
-};
+class Preflight : public JudgingTest {};
 
 TEST_F(Preflight, ACopyIsExact) {
   for (const bool with_model : {true, false}) {
@@ -71,7 +45,7 @@ TEST_F(Preflight, SumsDoNotDependOnTheThreads) {
     sums.push_back(0);
     for (const CheckpointResult& result : c->checkpoints)
       sums.back() += result.metrics.sum_difference + result.metrics.products;
-    sums.back() += c->choices.mean_kl;
+    sums.back() += c->choices.mean_kl();
   }
   EXPECT_EQ(sums[0], sums[1]);
   EXPECT_EQ(sums[0], sums[2]);
@@ -105,7 +79,7 @@ TEST_F(Preflight, WithoutAModelTheFirstDifferenceIsNamedAndNobodyIsBlamed) {
   EXPECT_EQ(c.first_defect->position, 3);
   EXPECT_EQ(c.first_defect->side, Side::kUndetermined);
   EXPECT_GT(c.first_defect->own.ratio(), 1);
-  EXPECT_TRUE(any_note(c, "no model file"));
+  EXPECT_EQ(c.unproved, "no model file was given (-m)");
 }
 
 TEST_F(Preflight, ANanIsGarbageWithAndWithoutAModel) {
@@ -139,15 +113,37 @@ TEST_F(Preflight, WhatOneSideLacksIsMissingAndLowersCoverage) {
   EXPECT_DOUBLE_EQ(c.coverage, (all - 1) / all);
 }
 
-TEST_F(Preflight, DifferentPromptsStopAtTheFirstDifferingToken) {
-  Recording other = original;
-  other.manifest.tokens[2] = 60;
-  const Comparison c = judge(original, other);
+TEST_F(Preflight, DifferentPromptsAreComparedOnTheirCommonBeginning) {
+  std::vector<int32_t> tokens = kTokens;
+  tokens[2] = 60;
+  const Recording other = traced.record(tokens, kPrompt);
+  Comparison c = judge(original, other);
   EXPECT_FALSE(c.parity);
   EXPECT_EQ(c.verdict, "different prompts");
   EXPECT_EQ(c.tokens.first_difference, 2);
   EXPECT_FALSE(c.tokens.offset);
-  EXPECT_TRUE(c.checkpoints.empty());
+  ASSERT_TRUE(c.prompts);
+  EXPECT_EQ(c.prompts->kind, "text");
+  EXPECT_FALSE(c.first_defect);
+  EXPECT_FALSE(c.fork) << "nobody chose a prompt";
+  for (const CheckpointResult& result : c.checkpoints) {
+    EXPECT_EQ(result.positions, 2) << result.name;
+    EXPECT_EQ(result.verdict, Verdict::kExact) << result.name;
+    // Each side is judged on its own tokens.
+    EXPECT_EQ(result.reference.judged, 9) << result.name;
+    EXPECT_EQ(result.suspect.judged, 9) << result.name;
+    EXPECT_EQ(result.suspect.judged_shared, 2) << result.name;
+  }
+  EXPECT_EQ(c.suspect.beyond_shared, 7);
+
+  Recording wrong = other;
+  wrong.at("blk.1.ffn_act", 6, 17) += 0.5;
+  c = judge(original, wrong);
+  EXPECT_EQ(c.verdict, "different prompts");
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "blk.1.ffn_act");
+  EXPECT_EQ(c.first_defect->position, 6);
+  EXPECT_EQ(c.first_defect->side, Side::kSuspect);
 }
 
 TEST_F(Preflight, AnEngineMayBeGivenWhatTheOtherGenerated) {
@@ -169,10 +165,13 @@ TEST_F(Preflight, PositionsThatStartAtTheGenerationAreRefusedWithTheReason) {
   other.manifest.tokens.erase(other.manifest.tokens.begin(),
                               other.manifest.tokens.begin() + kPrompt);
   other.manifest.prompt_tokens = 0;
-  const Comparison c = judge(original, other);
+  const Comparison c = judge(original, other, false);
   EXPECT_EQ(c.verdict, "different prompts");
   EXPECT_EQ(c.tokens.offset, kPrompt);
-  EXPECT_TRUE(any_note(c, "the suspect's tokens are the reference's from token 5 on"));
+  ASSERT_TRUE(c.prompts);
+  EXPECT_EQ(c.prompts->kind, "shift");
+  EXPECT_TRUE(
+      c.prompts->text.starts_with("the suspect's tokens are the reference's from token 5 on"));
   EXPECT_EQ(judge(other, original).tokens.offset, -kPrompt);
 }
 
@@ -189,7 +188,11 @@ TEST_F(Preflight, ATraceOfTheGenerationAloneIsComparedWhereBothHaveRows) {
   for (const std::string& name : std::vector(late.order))
     if (late.values[name].shape.size() == 3) late.remove(name);
   const Comparison c = judge(original, late);
-  EXPECT_TRUE(c.parity);
+  EXPECT_EQ(c.verdict, "inconclusive");
+  EXPECT_EQ(c.evidence.needed, 4) << "positions 4 to 7 were sampled from";
+  EXPECT_EQ(c.evidence.found, 2);
+  EXPECT_EQ(c.evidence.missing,
+            "the suspect has no logits at 2 of the 4 positions that were sampled from, first at 4");
   EXPECT_EQ(find(c, "logits").positions, static_cast<int64_t>(kTokens.size()) - kFrom);
   EXPECT_LT(c.coverage, 0.5);
   EXPECT_TRUE(any_note(c, "the reference has positions 0 to 8, the suspect 6 to 8"));
@@ -207,8 +210,10 @@ TEST_F(Preflight, ATraceThatEndsEarlyLowersCoverage) {
     if (half.values[name].shape.size() == 3) half.remove(name);
   options.checkpoints = "ops";
   const Comparison c = judge(original, half);
-  EXPECT_TRUE(c.parity);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "inconclusive");
   EXPECT_DOUBLE_EQ(c.coverage, 6.0 / 9);
+  EXPECT_EQ(find(c, "logits").reference.judged, 9) << "the longer side is judged to its end";
 }
 
 TEST_F(Preflight, ASideWithoutTokensIsTakenAtItsPositions) {
@@ -262,7 +267,8 @@ TEST_F(Preflight, AnotherWidthOfAnythingElseIsNotCompared) {
   q.shape[1] /= 2;
   q.numbers.resize(q.numbers.size() / 2);
   const Comparison c = judge(original, other);
-  EXPECT_EQ(find(c, "blk.0.q").verdict, Verdict::kMissing);
+  EXPECT_EQ(find(c, "blk.0.q").positions, 0);
+  EXPECT_EQ(find(c, "blk.0.q").verdict, Verdict::kDefect) << "judged as far as it goes";
   EXPECT_LT(c.coverage, 1);
   EXPECT_TRUE(any_note(c, "blk.0.q has 64 numbers in the reference and 32 in the suspect"));
 }

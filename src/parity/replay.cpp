@@ -57,17 +57,18 @@ double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
 
 }  // namespace
 
-Replay::Replay(const op::Program& program, const trace::Trace& trace,
-               std::span<const int32_t> tokens, std::string_view used, int threads)
-    : program_(program),
+Replay::Replay(const Forward& forward, const trace::Trace& trace, std::span<const int32_t> tokens,
+               std::string_view used, int threads)
+    : forward_(forward),
+      program_(forward.program),
       trace_(trace),
       tokens_(tokens.begin(), tokens.end()),
-      producer_(program.values.size()),
+      producer_(program_.values.size()),
       arithmetic_(arithmetic_of(trace.manifest().engine.precision, stored_dtype(trace))),
       threads_(threads) {
-  for (const op::Op& op : program.ops)
+  for (const op::Op& op : program_.ops)
     for (const op::ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
-  for (const op::Value& value : program.values)
+  for (const op::Value& value : program_.values)
     used_.push_back(trace::in_checkpoints(used, value.name));
 }
 
@@ -139,6 +140,20 @@ Arithmetic Replay::arithmetic_of_op(const op::Op& op, op::ValueId id) const {
   out.read = 0;
   for (const op::ValueId input : op.inputs) out.read = std::max(out.read, stored(input));
   for (const op::ValueId part : op.outputs) out.read = std::max(out.read, stored(part));
+  return out;
+}
+
+// Where ropes change with the positions, each row by the op that it had then.
+Matrix Replay::at_positions(const op::Op& op, Positions positions,
+                            const std::function<Matrix(const op::What&)>& compute) const {
+  Matrix out = compute(op.what);
+  if (!forward_.early || !std::holds_alternative<op::Rope>(op.what)) return out;
+  const auto index = static_cast<size_t>(&op - program_.ops.data());
+  const Matrix early = compute(forward_.early->ops[index].what);
+  for (size_t r = 0; r < positions.size(); ++r)
+    if (step_end(positions[r]) <= forward_.early_end)
+      std::copy_n(early.row(static_cast<int64_t>(r)), out.columns,
+                  out.row(static_cast<int64_t>(r)));
   return out;
 }
 
@@ -219,21 +234,26 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
   const Place place{tokens, positions};
   const int64_t width = program_.value(id).width;
   const Evaluate run = [&](std::span<const Matrix* const> in) {
-    return reference::evaluate(op.what, in, width, place, threads_);
+    return at_positions(op, positions, [&](const op::What& what) {
+      return reference::evaluate(what, in, width, place, threads_);
+    });
   };
   Outcome out;
   Estimate& estimate = out.estimate;
   estimate.value = run(values);
-  out.own =
-      rounding_variance(op.what, values, estimate.value, place, arithmetic_of_op(op, id), threads_);
+  out.own = at_positions(op, positions, [&](const op::What& what) {
+    return rounding_variance(what, values, estimate.value, place, arithmetic_of_op(op, id),
+                             threads_);
+  });
   estimate.variance = out.own;
   estimate.tainted.resize(positions.size());
   for (const Estimated& input : inputs)
     for (size_t r = 0; r < positions.size(); ++r)
       if (input->tainted[r]) estimate.tainted[r] = true;
   if (std::ranges::any_of(variances, [](const Matrix* m) { return !m->values.empty(); })) {
-    const Matrix carried =
-        carried_variance(op.what, values, variances, estimate.value, place, threads_);
+    const Matrix carried = at_positions(op, positions, [&](const op::What& what) {
+      return carried_variance(what, values, variances, estimate.value, place, threads_);
+    });
     for (size_t i = 0; i < carried.values.size(); ++i)
       estimate.variance.values[i] += carried.values[i];
   }
@@ -257,19 +277,28 @@ void Replay::sample(const Evaluate& evaluate, std::span<const Estimated> inputs,
   }
 }
 
+std::vector<int64_t> Replay::recorded_of(op::ValueId id, Positions positions) const {
+  std::vector<int64_t> there;
+  for (const int64_t position : positions)
+    if (trace_.row(program_.value(id).name, position)) there.push_back(position);
+  return there;
+}
+
+size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
+  int64_t columns = program_.value(id).width;
+  if (is_scores(program_.value(id))) columns *= positions.back() + 1;
+  return static_cast<size_t>(std::max<int64_t>(1, kAtATime / columns));
+}
+
 std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
                                                    std::span<const int64_t> positions) {
   if (derived_numbers_ > kKept) {
     derived_.clear();
     derived_numbers_ = 0;
   }
-  std::vector<int64_t> there;
-  for (const int64_t position : positions)
-    if (trace_.row(program_.value(id).name, position)) there.push_back(position);
+  const std::vector<int64_t> there = recorded_of(id, positions);
   if (there.empty()) return std::nullopt;
-  int64_t columns = program_.value(id).width;
-  if (is_scores(program_.value(id))) columns *= there.back() + 1;
-  const auto rows = static_cast<size_t>(std::max<int64_t>(1, kAtATime / columns));
+  const size_t rows = rows_at_a_time(id, there);
   std::vector<OwnError> out;
   for (size_t first = 0; first < there.size(); first += rows) {
     const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
@@ -280,39 +309,48 @@ std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
   return out;
 }
 
-std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions) {
+std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   const op::Value& value = program_.value(id);
-  const bool scores = is_scores(value);
-  Matrix actual;
+  Held out;
   if (recorded(id, positions)) {
-    actual = read(id, positions);
+    out.actual = read(id, positions);
   } else {
     // A vocabulary without its padding is judged as far as it goes.
     const int64_t width = trace_.row(value.name, positions[0])->width;
-    if (scores || width > value.width) return std::nullopt;
-    actual = Matrix(static_cast<int64_t>(positions.size()), width);
-    for (int64_t r = 0; r < actual.rows; ++r) {
+    if (is_scores(value) || width > value.width) return std::nullopt;
+    out.actual = Matrix(static_cast<int64_t>(positions.size()), width);
+    for (int64_t r = 0; r < out.actual.rows; ++r) {
       const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
       if (row.lines != 1 || row.width < width) return std::nullopt;
-      for (int64_t i = 0; i < width; ++i) actual.row(r)[i] = row.at(0, i);
+      for (int64_t i = 0; i < width; ++i) out.actual.row(r)[i] = row.at(0, i);
     }
   }
   auto replayed = evaluate(id, positions);
   if (!replayed) return std::nullopt;
   Estimate& estimate = replayed->estimate;
-  const op::Op& op = *producer_[static_cast<size_t>(id)];
-  const auto columns = static_cast<size_t>(actual.columns);
-  LS_CHECK(actual.columns <= estimate.value.columns);
-  std::vector<OwnError> out;
-  for (int64_t r = 0; r < actual.rows; ++r) {
-    const auto place = static_cast<size_t>(r);
+  LS_CHECK(out.actual.columns <= estimate.value.columns);
+  for (int64_t r = 0; r < out.actual.rows; ++r) {
     double spread = 0;
     for (const Matrix& sample : estimate.samples)
       spread += mean_square_difference(sample, estimate.value, r) / kSamples;
-    const std::span<double> variance(estimate.variance.row(r), columns);
-    for (double& v : variance) v += spread;
-    OwnError own =
-        compare_row({actual.row(r), columns}, {estimate.value.row(r), columns}, variance, scores);
+    for (int64_t i = 0; i < out.actual.columns; ++i) estimate.variance.row(r)[i] += spread;
+  }
+  out.replayed = std::move(*replayed);
+  return out;
+}
+
+std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions) {
+  const auto held = hold(id, positions);
+  if (!held) return std::nullopt;
+  const auto& [actual, replayed] = *held;
+  const Estimate& estimate = replayed.estimate;
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  const auto columns = static_cast<size_t>(actual.columns);
+  std::vector<OwnError> out;
+  for (int64_t r = 0; r < actual.rows; ++r) {
+    const auto place = static_cast<size_t>(r);
+    OwnError own = compare_row({actual.row(r), columns}, {estimate.value.row(r), columns},
+                               {estimate.variance.row(r), columns}, is_scores(program_.value(id)));
     own.position = positions[place];
     // A NaN that an input had is not this op's.
     if (own.non_finite && estimate.tainted[place]) {
@@ -327,6 +365,52 @@ std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Position
     out.push_back(own);
   }
   return out;
+}
+
+std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
+    op::ValueId id, std::span<const int64_t> positions) {
+  std::vector<std::vector<Element>> out;
+  const bool scores = is_scores(program_.value(id));
+  const size_t rows = positions.empty() ? 1 : rows_at_a_time(id, positions);
+  for (size_t first = 0; first < positions.size(); first += rows) {
+    const auto some = positions.subspan(first, std::min(rows, positions.size() - first));
+    const auto held = hold(id, some);
+    if (!held) return {};
+    const auto columns = static_cast<size_t>(held->actual.columns);
+    const int64_t line = scores ? held->actual.columns / program_.value(id).width : 0;
+    const Estimate& estimate = held->replayed.estimate;
+    for (int64_t r = 0; r < held->actual.rows; ++r) {
+      out.emplace_back();
+      for (const int64_t i :
+           parity::wrong_elements({held->actual.row(r), columns}, {estimate.value.row(r), columns},
+                                  {estimate.variance.row(r), columns}, scores))
+        out.back().push_back(line > 0 ? Element{i / line, i % line} : Element{0, i});
+    }
+  }
+  return out;
+}
+
+std::optional<std::string> Replay::starts_after(op::ValueId id, int64_t position) const {
+  std::vector<op::ValueId> open = producer_[static_cast<size_t>(id)]->inputs;
+  std::vector<bool> seen(program_.values.size());
+  bool gap = false;
+  op::ValueId latest = -1;
+  while (!open.empty()) {
+    const op::ValueId value = open.back();
+    open.pop_back();
+    if (seen[static_cast<size_t>(value)]) continue;
+    seen[static_cast<size_t>(value)] = true;
+    if (usable_row(value, position)) {
+      latest = std::max(latest, value);
+      continue;
+    }
+    // What no engine is asked to record is part of the op that it belongs to.
+    gap = gap || program_.value(value).checkpoint;
+    const op::Op& op = *producer_[static_cast<size_t>(value)];
+    open.insert(open.end(), op.inputs.begin(), op.inputs.end());
+  }
+  if (!gap) return std::nullopt;
+  return latest >= 0 ? program_.value(latest).name : std::string();
 }
 
 }  // namespace lockstep::parity

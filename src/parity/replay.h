@@ -15,6 +15,7 @@
 
 #include "op/program.h"
 #include "parity/arithmetic.h"
+#include "parity/forward.h"
 #include "parity/noise.h"
 #include "parity/own_error.h"
 #include "trace/trace.h"
@@ -23,16 +24,29 @@ namespace lockstep::parity {
 
 class Replay {
  public:
-  // `tokens`: of every position. The program's weights are the truth. Of the trace only the
+  // `tokens`: of every position. The weights of `forward` are the truth. Of the trace only the
   // checkpoints in the set `used` (trace/checkpoints.h) are read: a bug between two of them is an
   // error of the second, and cannot pass as inherited from one that nobody judged.
-  Replay(const op::Program& program, const trace::Trace& trace, std::span<const int32_t> tokens,
+  Replay(const Forward& forward, const trace::Trace& trace, std::span<const int32_t> tokens,
          std::string_view used, int threads);
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.
   // Nothing where that cannot be done.
   std::optional<std::vector<OwnError>> judge(op::ValueId id, std::span<const int64_t> positions);
+
+  // The recorded checkpoint that a judgement of this one starts from, where others that lie between
+  // the two were not recorded at the position: then it is not known which op of the stretch went
+  // wrong. Empty: the stretch starts at the tokens. Nothing: all that lies before was recorded.
+  std::optional<std::string> starts_after(op::ValueId id, int64_t position) const;
+
+  // Which elements of each row are wrong, [positions]. The line is 0, or the head of a score.
+  struct Element {
+    int64_t line = 0;
+    int64_t column = 0;
+  };
+  std::vector<std::vector<Element>> wrong_elements(op::ValueId id,
+                                                   std::span<const int64_t> positions);
 
  private:
   // A value at some positions, one row each. Where it was not recorded, what rounding may have
@@ -64,9 +78,20 @@ class Replay {
   Estimated derive(op::ValueId id, Positions positions);
   std::optional<Outcome> evaluate(op::ValueId id, Positions positions);
   std::optional<Outcome> evaluate_attention(const op::Op& op, op::ValueId id, Positions positions);
+  // What was recorded beside what it should have been.
+  struct Held {
+    Matrix actual;
+    Outcome replayed;
+  };
+  std::optional<Held> hold(op::ValueId id, Positions positions);
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions);
+  std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
+  size_t rows_at_a_time(op::ValueId id, Positions positions) const;
+  Matrix at_positions(const op::Op& op, Positions positions,
+                      const std::function<Matrix(const op::What&)>& compute) const;
   void sample(const Evaluate& evaluate, std::span<const Estimated> inputs, Estimate& out) const;
 
+  const Forward& forward_;
   const op::Program& program_;
   const trace::Trace& trace_;
   std::vector<int32_t> tokens_;

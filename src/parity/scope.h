@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/model.h"
 #include "op/program.h"
 #include "parity/compare.h"
+#include "parity/forward.h"
 #include "trace/trace.h"
 
 namespace lockstep::parity {
@@ -19,20 +19,51 @@ struct Traces {
   const trace::Trace& suspect;
 };
 
+// One side, and what it is judged by.
+struct SideScope {
+  const char* name;
+  const trace::Trace* trace;
+  std::vector<Forward> forwards;  // of the model that was given; empty: the side is not judged
+  std::vector<int32_t> tokens;    // of its positions: its own, or the other's where it does not say
+  std::vector<int64_t> replayed;  // positions
+  // It names a file of another name than the one given, and has no fingerprint: its numbers decide.
+  bool other_name = false;
+
+  bool judged() const { return !forwards.empty(); }
+};
+
 struct Scope {
-  std::optional<op::Program> program;      // of the model that was given
-  std::map<std::string, op::ValueId> ids;  // of the program's values
-  bool reference_judged = true;            // ran the model that was given
-  bool suspect_judged = true;
-  std::vector<int64_t> anywhere;  // positions that either side has
+  SideScope reference;
+  SideScope suspect;
+  std::map<std::string, op::ValueId> ids;  // of the program's values, where a side is judged
+  std::vector<int64_t> anywhere;  // positions that either side has and that can be compared
   std::vector<int64_t> compared;  // those of both
-  std::vector<int64_t> replayed;  // of those
+  std::vector<int64_t> judged;    // of those, replayed on each side that is judged
   bool sampled = false;           // not all are replayed, and the user did not choose
+  int64_t whole_logits = 0;       // fewer numbers are a row of logits that was cut off
+
+  const op::Program* program() const {
+    for (const SideScope* side : {&reference, &suspect})
+      if (side->judged()) return &side->forwards.front().program;
+    return nullptr;
+  }
 };
 
 // Is it the same model on both sides, and the one that was given? Which checkpoints and positions
 // are there? Needs `out.tokens`; writes `out.checkpoints`, without results, and `out.notes`.
 Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
                            const CompareOptions& options, Comparison& out);
+
+int64_t layer_of(const std::string& checkpoint);  // -1: of none
+
+// The parts of it, in files of their own. Whether a side ran the model that was given:
+Result<void> choose_models(const Traces& traces, const model::Model& model, Scope& scope,
+                           Comparison& out);
+// Which checkpoints there are, in order of execution, and names that are none.
+void list_checkpoints(const Traces& traces, const std::string& selected, Scope& scope,
+                      Comparison& out);
+// Which positions are replayed on each side.
+Result<void> choose_replayed(const CompareOptions& options, const model::Model& model, Scope& scope,
+                             Comparison& out);
 
 }  // namespace lockstep::parity

@@ -32,6 +32,40 @@ void put_own(ordered_json& out, const parity::OwnError& own) {
   out["replayed"] = number(own.replayed);
 }
 
+ordered_json ranges_json(std::span<const int64_t> numbers) {
+  ordered_json out = ordered_json::array();
+  for (const auto& [first, last] : ranges_of(numbers)) out.push_back({first, last});
+  return out;
+}
+
+ordered_json shape_json(const parity::ErrorShape& shape) {
+  return {{"elements", shape.elements},
+          {"wrong_elements", shape.wrong_elements},
+          {"columns", ranges_json(shape.columns)},
+          {"same_columns", shape.same_everywhere},
+          {"heads", shape.heads > 0 ? ordered_json(shape.heads) : ordered_json(nullptr)},
+          {"wrong_heads", shape.wrong_heads},
+          {"rows", shape.rows},
+          {"wrong_rows", shape.positions.size()},
+          {"positions", ranges_json(shape.positions)}};
+}
+
+ordered_json choice_json(const parity::Choice& choice) {
+  return {{"position", choice.position},
+          {"token", choice.token},
+          {"logit", number(choice.logit)},
+          {"largest", choice.largest},
+          {"largest_logit", number(choice.largest_logit)},
+          {"is_largest", choice.is_largest},
+          {"tie", choice.tie},
+          {"possible", choice.possible}};
+}
+
+template <class T, class F>
+ordered_json where_there(const std::optional<T>& value, const F& to_json) {
+  return value ? ordered_json(to_json(*value)) : ordered_json(nullptr);
+}
+
 ordered_json defect_json(const parity::Defect& defect) {
   ordered_json out;
   out["checkpoint"] = defect.checkpoint;
@@ -39,12 +73,17 @@ ordered_json defect_json(const parity::Defect& defect) {
   out["position"] = defect.position;
   out["side"] = parity::name(defect.side);
   put_own(out, defect.own);
+  out["after"] = optional(defect.after);
+  out["shape"] = where_there(defect.shape, shape_json);
+  out["choice"] = where_there(defect.choice, choice_json);
+  out["followers"] = defect.followers;
   return out;
 }
 
 ordered_json side_json(const parity::SideJudgement& side) {
   ordered_json out;
   out["judged"] = side.judged;
+  out["defects"] = side.defects.size();
   out["first_defect_position"] =
       side.first_defect ? ordered_json(side.first_defect->position) : ordered_json(nullptr);
   if (!side.worst) return out;
@@ -68,7 +107,9 @@ ordered_json checkpoint_json(const CheckpointResult& result) {
   out["verdict"] = parity::name(result.verdict);
   out["in_reference"] = result.in_reference;
   out["in_suspect"] = result.in_suspect;
+  out["known"] = result.known;
   out["positions"] = result.positions;
+  out["share"] = result.share;
   out["elements"] = m.elements;
   out["differing"] = m.differing;
   out["non_finite_differs"] = m.non_finite_differs;
@@ -96,6 +137,8 @@ ordered_json tokens_json(const parity::Comparison& c, const Subject& subject) {
   out["known"] = c.tokens.known;
   out["shared"] = c.tokens.shared;
   out["offset"] = optional(c.tokens.offset);
+  out["difference"] = c.prompts ? ordered_json{{"kind", c.prompts->kind}, {"text", c.prompts->text}}
+                                : ordered_json(nullptr);
   if (!subject.difference) return out;
   const TokenPair& pair = *subject.difference;
   out["reference"] = {{"id", optional(pair.reference)}, {"text", optional(pair.reference_text)}};
@@ -109,7 +152,36 @@ ordered_json fork_json(const parity::Fork& fork) {
           {"suspect_token", fork.suspect_token},
           {"margin", number(fork.margin)},
           {"difference", number(fork.difference)},
-          {"tie", fork.tie}};
+          {"tie", fork.tie},
+          {"sampled", fork.sampled},
+          {"reference", where_there(fork.reference, choice_json)},
+          {"suspect", where_there(fork.suspect, choice_json)}};
+}
+
+ordered_json choices_json(const parity::Comparison& c) {
+  const auto side = [](const parity::SideChoices& choices) -> ordered_json {
+    return {{"sampling", parity::describe(choices.sampling)},
+            {"made", choices.made},
+            {"checked", choices.checked},
+            {"not_largest", choices.not_largest},
+            {"ties", choices.ties},
+            {"impossible", where_there(choices.impossible, choice_json)}};
+  };
+  return {
+      {"compared", c.choices.compared},
+      {"same", c.choices.same},
+      {"mean_kl", c.choices.divergences > 0 ? number(c.choices.mean_kl()) : ordered_json(nullptr)},
+      {"worst_kl", c.choices.divergences > 0 ? number(c.choices.worst_kl) : ordered_json(nullptr)},
+      {"reference", side(c.reference.choices)},
+      {"suspect", side(c.suspect.choices)}};
+}
+
+ordered_json evidence_json(const parity::Evidence& evidence) {
+  return {{"enough", evidence.enough()},
+          {"sampled", evidence.sampled},
+          {"needed", evidence.needed},
+          {"found", evidence.found},
+          {"missing", evidence.enough() ? ordered_json(nullptr) : ordered_json(evidence.missing)}};
 }
 
 }  // namespace
@@ -128,18 +200,31 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
                       {"chosen", c.positions_chosen}};
   out["tokens"] = tokens_json(c, subject);
   out["fork"] = c.fork ? fork_json(*c.fork) : ordered_json(nullptr);
-  out["choices"] = {{"compared", c.choices.compared},
-                    {"same", c.choices.same},
-                    {"mean_kl", number(c.choices.mean_kl)},
-                    {"worst_kl", number(c.choices.worst_kl)}};
-  const auto party = [](const Party& p) {
-    return ordered_json{{"path", p.path}, {"engine", p.engine}};
+  out["choices"] = choices_json(c);
+  out["evidence"] = evidence_json(c.evidence);
+  out["unproved"] = c.unproved.empty() ? ordered_json(nullptr) : ordered_json(c.unproved);
+  out["seconds"] = number(c.seconds);
+  const auto party = [](const Party& p, const parity::SideScopeSummary& side) {
+    return ordered_json{
+        {"path", p.path},
+        {"engine", p.engine},
+        {"judged", side.judged},
+        {"positions", side.positions},
+        {"positions_alone", side.beyond_shared},
+        {"assumed", side.assumed.empty() ? ordered_json(nullptr) : ordered_json(side.assumed)}};
   };
-  out["reference"] = party(subject.reference);
-  out["suspect"] = party(subject.suspect);
+  out["reference"] = party(subject.reference, c.reference);
+  out["suspect"] = party(subject.suspect, c.suspect);
   out["model"] = subject.model.empty() ? ordered_json(nullptr) : ordered_json(subject.model);
   const auto unknown = [](const parity::UnknownNames& names) {
-    return ordered_json{{"recorded", names.recorded}, {"not_recorded", names.not_recorded}};
+    ordered_json recorded = ordered_json::array();
+    ordered_json nearest = ordered_json::object();
+    for (const auto& [name, near] : names.recorded) {
+      recorded.push_back(name);
+      if (!near.empty()) nearest[name] = near;
+    }
+    return ordered_json{
+        {"recorded", recorded}, {"nearest", nearest}, {"not_recorded", names.not_recorded}};
   };
   out["unknown_names"] = {{"reference", unknown(c.unknown_in_reference)},
                           {"suspect", unknown(c.unknown_in_suspect)}};

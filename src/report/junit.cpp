@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "report/summary.h"
 
 namespace lockstep::report {
@@ -14,6 +16,7 @@ Outcome outcome(const parity::Comparison& c, const CheckpointResult& result) {
     case Verdict::kExact:
     case Verdict::kRounding:
     case Verdict::kDrift:
+    case Verdict::kClose:
       return Outcome::kPassed;
     case Verdict::kDefect:
     case Verdict::kGarbage:
@@ -46,11 +49,11 @@ std::string detail(const CheckpointResult& result) {
 
 class Suite {
  public:
-  void add(std::string_view group, std::string_view name, Outcome outcome, std::string_view type,
-           const std::string& message) {
+  void add(std::string_view group, std::string_view name, double seconds, Outcome outcome,
+           std::string_view type, const std::string& message) {
     ++tests_;
-    cases_ += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"0\"", markup(group),
-                          markup(name));
+    cases_ += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"",
+                          markup(group), markup(name), seconds);
     if (outcome == Outcome::kPassed) {
       cases_ += "/>\n";
       return;
@@ -63,10 +66,10 @@ class Suite {
     cases_ += "    </testcase>\n";
   }
 
-  std::string render(const std::string& headline) const {
+  std::string render(const std::string& headline, double seconds) const {
     const std::string counts =
-        fmt::format("tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"0\"", tests_,
-                    failures_, skipped_);
+        fmt::format("tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{:.6f}\"",
+                    tests_, failures_, skipped_, seconds);
     return fmt::format(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<testsuites name=\"lockstep compare\" {0}>\n"
@@ -91,8 +94,10 @@ std::string junit_report(const parity::Comparison& c, const Subject& subject) {
   Suite suite;
   const std::string sentence = headline(c) + ". " + evidence(c, subject);
   // The whole, so that a failure without a failing checkpoint (other prompts, a fork) shows.
-  suite.add("lockstep", "parity", c.parity ? Outcome::kPassed : Outcome::kFailed, c.verdict,
-            sentence);
+  double replays = 0;
+  for (const CheckpointResult& result : c.checkpoints) replays += result.seconds;
+  suite.add("lockstep", "parity", std::max(0.0, c.seconds - replays),
+            c.parity ? Outcome::kPassed : Outcome::kFailed, c.verdict, sentence);
   for (const CheckpointResult& result : c.checkpoints) {
     const std::string group =
         result.layer >= 0 ? fmt::format("lockstep.blk.{}", result.layer) : "lockstep";
@@ -104,11 +109,12 @@ std::string junit_report(const parity::Comparison& c, const Subject& subject) {
                                        : "no position is on both sides";
     else if (outcome(c, result) == Outcome::kSkipped)
       message = fmt::format("not judged: {}", message);
-    suite.add(group, result.name, outcome(c, result), parity::name(result.verdict), message);
+    suite.add(group, result.name, result.seconds, outcome(c, result), parity::name(result.verdict),
+              message);
   }
   std::string notes = sentence;
   for (const std::string& note : c.notes) notes += fmt::format(" Note: {}.", note);
-  return suite.render(notes);
+  return suite.render(notes, c.seconds);
 }
 
 }  // namespace lockstep::report

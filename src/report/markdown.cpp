@@ -13,14 +13,26 @@ bool is_plain(char c) {
          c == '_' || c == '-' || c == '/';
 }
 
-// Text that no renderer takes for markup: whatever is neither letter nor digit nor plain
-// punctuation becomes an entity. Bytes of UTF-8 stay.
+// Text that no renderer takes for markup, and that people can still read: what Markdown gives a
+// meaning has a backslash before it, and HTML's signs, bars and backticks, which some renderers
+// take even so, are entities. Nothing here begins a line, so that signs which mean something only
+// there stay as they are.
 std::string escaped(std::string_view text) {
+  const std::string plain = printable(text);
+  const auto is_word = [&](size_t at) {
+    return at < plain.size() && is_plain(plain[at]) && plain[at] != '_';
+  };
   std::string out;
-  for (const char c : printable(text)) {
-    const bool kept = (is_plain(c) && c != '_') || c == ' ' || c == ',' || c == ':' || c == ';' ||
-                      c == '%' || (static_cast<unsigned char>(c) & 0x80u) != 0;
-    out += kept ? std::string(1, c) : fmt::format("&#{};", static_cast<int>(c));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const char c = plain[i];
+    // Within a word, as in ffn_act, it means nothing.
+    const bool inner = c == '_' && i > 0 && is_word(i - 1) && is_word(i + 1);
+    if (std::string_view("&<>|`").find(c) != std::string_view::npos)
+      out += fmt::format("&#{};", static_cast<int>(c));
+    else if (!inner && std::string_view("\\*_[]~$@").find(c) != std::string_view::npos)
+      out += fmt::format("\\{}", c);
+    else
+      out += c;
   }
   return out;
 }
@@ -33,7 +45,11 @@ std::string code(std::string_view name) {
 }  // namespace
 
 std::string markdown_report(const parity::Comparison& c, const Subject& subject) {
-  std::string out = fmt::format("### {} {}\n\n", c.parity ? "✅" : "❌", escaped(headline(c)));
+  std::string out = fmt::format("### {} {}\n\n",
+                                c.parity                      ? "✅"
+                                : c.verdict == "inconclusive" ? "❔"
+                                                              : "❌",
+                                escaped(headline(c)));
   if (const std::string why = evidence(c, subject); !why.empty()) out += escaped(why) + "\n\n";
   out += "| | |\n|---|---|\n";
   for (const Fact& fact : facts(c, subject))

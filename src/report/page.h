@@ -31,7 +31,7 @@ svg path { fill: none; stroke: var(--drift); stroke-width: 2; opacity: .75; }
 svg circle { fill: var(--dim); }
 svg .exact { fill: var(--good); } svg .rounding { fill: var(--rounding); }
 svg .drift { fill: var(--drift); } svg .defect, svg .garbage { fill: var(--bad); }
-svg .differs { fill: var(--warn); }
+svg .differs { fill: var(--warn); } svg .close { fill: var(--drift); }
 svg circle.reference { fill: none; stroke: var(--dim); stroke-width: 1.4; }
 svg circle.reference.defect, svg circle.reference.garbage { stroke: var(--bad); }
 .tools { display: flex; gap: 10px; margin: 0 0 8px; flex-wrap: wrap; }
@@ -49,7 +49,7 @@ tbody tr { border-top: 1px solid var(--line); }
 td:first-child { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 td .tag { border-radius: 4px; padding: 1px 7px; background: var(--panel); }
 .tag.exact { color: var(--good); } .tag.rounding { color: var(--rounding); }
-.tag.drift { color: var(--drift); } .tag.differs { color: var(--warn); }
+.tag.drift, .tag.close { color: var(--drift); } .tag.differs { color: var(--warn); }
 .tag.defect, .tag.garbage { color: #fff; background: var(--bad); }
 .tag.missing { color: var(--dim); }
 tr.first td { background: color-mix(in srgb, var(--bad) 10%, transparent); }

@@ -61,7 +61,7 @@ Comparison defective() {
   c.coverage = 0.99999;
   c.judged = 1;
   c.tokens.shared = 9;
-  c.choices = {9, 8, 0.25, 0.5};
+  c.choices = {9, 8, 9, 9 * 0.25, 0.5};
   c.notes = {"a note"};
   return c;
 }
@@ -122,25 +122,130 @@ TEST(Summary, HeadlinesSayWhoIsWrongAndWhere) {
   }
   good.verdict = "exact";
   good.coverage = 0.5;
-  EXPECT_EQ(headline(good), "In parity: every number that both sides have is the same");
+  EXPECT_EQ(headline(good),
+            "In parity: every number that both sides have is the same; coverage 50%");
   good.coverage = 1;
-  EXPECT_EQ(headline(good), "In parity: every number is the same");
+  EXPECT_EQ(headline(good), "In parity: every number is the same; coverage 100%");
   good.verdict = "drift";
   // Parity is said only of what was judged.
   good.positions_judged = 2;
   EXPECT_EQ(
       headline(good),
       "In parity at the 2 (of 9) positions judged: every op within rounding, differences only "
-      "inherited");
-  good.judged = 0;
-  EXPECT_EQ(headline(good), "In parity, as far as the declared precision tells");
+      "inherited; coverage 100%");
+  good.unproved = "no model file was given (-m)";
+  EXPECT_EQ(
+      headline(good),
+      "In parity: no difference is larger than the declared precision may explain; nothing was "
+      "proved: no model file was given (-m); coverage 100%");
   Comparison other;
-  other.tokens.same_prompt = false;
+  other.prompts = parity::PromptDifference{"text", "the texts differ"};
+  other.tokens.first_difference = 2;
   Subject with_tokens = subject();
   with_tokens.difference = TokenPair{2, 17, {}, " the\n", {}};
-  EXPECT_EQ(headline(other), "Not compared: the prompts differ");
+  EXPECT_EQ(headline(other), "Not in parity: the prompts differ from token 2 on: the texts differ");
   EXPECT_EQ(evidence(other, with_tokens),
             "Token 2: the reference 17 ' the\\n', the suspect has ended.");
+  // A side that is wrong on its own tokens is told even so.
+  other.first_defect = defective().first_defect;
+  EXPECT_EQ(
+      headline(other),
+      "Not in parity: the prompts differ from token 2 on: the texts differ; and the suspect is "
+      "wrong at blk.1.ffn_act, position 3");
+}
+
+TEST(Summary, HeadlinesSayWhatIsMissing) {
+  Comparison c;
+  c.verdict = "inconclusive";
+  c.coverage = 0.0039;
+  c.evidence.missing = "the suspect recorded no logits";
+  EXPECT_EQ(headline(c),
+            "Inconclusive: nothing that was compared is wrong, but the suspect recorded no logits; "
+            "coverage 0.39%");
+  c.evidence.missing.clear();
+  c.coverage = 0.93;
+  c.min_coverage = 0.95;
+  EXPECT_EQ(
+      headline(c),
+      "Inconclusive: nothing that was compared is wrong, but coverage 93% is less than the 95% "
+      "asked for");
+}
+
+TEST(Summary, HeadlinesOfChoicesAndForks) {
+  Comparison c;
+  c.verdict = "exact";
+  c.parity = true;
+  c.coverage = 1;
+  c.fork.emplace();
+  c.fork->sampled = true;
+  c.reference.choices.sampling = {.known = true};
+  c.suspect.choices.sampling = {.known = true, .temperature = 0.9, .top_k = 40};
+  EXPECT_EQ(headline(c),
+            "In parity up to the first choice; the two sampled differently (temperature 0 and "
+            "temperature 0.9, top_k 40): every number is the same; coverage 100%");
+  c.parity = false;
+  c.verdict = "defect";
+  c.first_defect = parity::Defect{parity::kChoice, -1, 4, Side::kReference, {}};
+  c.first_defect->choice = parity::Choice{.position = 4,
+                                          .token = 7,
+                                          .logit = 1.5,
+                                          .largest = 3,
+                                          .largest_logit = 2.5,
+                                          .possible = false};
+  EXPECT_EQ(
+      headline(c),
+      "Not in parity: the reference chose a token at position 4 that temperature 0 cannot have "
+      "chosen");
+  EXPECT_EQ(evidence(c, subject()),
+            "It took token 7 (logit 1.5); token 3 has the largest logit (2.5).");
+}
+
+TEST(Summary, ASparseTraceDoesNotNameAnOp) {
+  Comparison c = defective();
+  c.first_defect->after = "embedding";
+  EXPECT_EQ(headline(c),
+            "Not in parity: the suspect is wrong between embedding and blk.1.ffn_act, position 3");
+  EXPECT_NE(evidence(c, subject()).find("record 'ops' to see which one"), std::string::npos);
+  c.first_defect->after = "";
+  EXPECT_NE(headline(c).find("between the tokens and blk.1.ffn_act"), std::string::npos);
+}
+
+TEST(Summary, TheShapeOfTheErrorIsTold) {
+  Comparison c = defective();
+  parity::ErrorShape shape;
+  shape.elements = 512;
+  shape.wrong_elements = 1;
+  shape.columns = {17};
+  shape.same_everywhere = true;
+  shape.rows = 30;
+  for (int64_t i = 0; i < 30; ++i) shape.positions.push_back(i);
+  c.first_defect->shape = shape;
+  c.first_defect->followers = 31;
+  const auto told = [&] { return evidence(c, subject()); };
+  EXPECT_TRUE(told().ends_with(
+      "Wrong: 1 of 512 elements (column 17), the same at all 30 positions. 31 later checkpoints "
+      "differ by what they inherit."))
+      << told();
+  c.first_defect->followers = 0;
+  c.first_defect->shape->positions = {2, 3, 4, 9};
+  c.first_defect->shape->columns = {0, 1, 2, 3, 8};
+  c.first_defect->shape->wrong_elements = 5;
+  c.first_defect->shape->same_everywhere = false;
+  c.first_defect->shape->heads = 8;
+  c.first_defect->shape->wrong_heads = {0, 2};
+  EXPECT_TRUE(
+      told().ends_with("Wrong: 5 of 512 elements (columns 0 to 3, 8), in heads 0, 2 of 8, at 4 "
+                       "of 30 positions (2 to 4, 9)."))
+      << told();
+  c.first_defect->shape->wrong_elements = 512;
+  c.first_defect->shape->wrong_heads = {0, 1, 2, 3, 4, 5, 6, 7};
+  c.first_defect->shape->positions = {0};
+  c.first_defect->shape->rows = 1;
+  EXPECT_TRUE(told().ends_with("Wrong: all 512 elements.")) << told();
+  const auto json = nlohmann::json::parse(json_report(c, subject()))["first_defect"]["shape"];
+  EXPECT_EQ(json["wrong_elements"], 512);
+  EXPECT_EQ(json["columns"], nlohmann::json::parse("[[0, 3], [8, 8]]"));
+  EXPECT_EQ(json["positions"], nlohmann::json::parse("[[0, 0]]"));
 }
 
 TEST(Summary, TheWorstComeFirst) {
@@ -151,6 +256,13 @@ TEST(Summary, TheWorstComeFirst) {
   EXPECT_EQ(list[1]->name, "logits");
   EXPECT_EQ(list[2]->name, "blk.1.output");
   EXPECT_EQ(stations(c).size(), 4u);
+  // In parity the verdict is about own errors: how near an op comes to its bound.
+  Comparison good = c;
+  good.parity = true;
+  good.checkpoints[3].verdict = Verdict::kRounding;
+  good.checkpoints[2].suspect.worst = parity::OwnError{.error = 3, .expected = 1};
+  good.checkpoints[3].suspect.worst = parity::OwnError{.error = 1, .expected = 1};
+  EXPECT_EQ(worst(good, 1)[0]->name, "blk.0.output");
 }
 
 TEST(Terminal, HeadlineComesFirstAndNoLineIsWiderThanTheTerminal) {
@@ -237,6 +349,13 @@ TEST(Junit, ACaseACheckpoint) {
   EXPECT_NE(xml.find("tests=\"7\" failures=\"2\" errors=\"0\" skipped=\"1\""), std::string::npos);
   EXPECT_NE(xml.find("<testcase classname=\"lockstep.blk.1\" name=\"blk.1.ffn_act\""),
             std::string::npos);
+  Comparison timed = defective();
+  timed.seconds = 3;
+  timed.checkpoints[0].seconds = 1.25;
+  const std::string times = junit_report(timed, subject());
+  EXPECT_NE(times.find("name=\"embedding\" time=\"1.250000\""), std::string::npos) << times;
+  EXPECT_NE(times.find("name=\"parity\" time=\"1.750000\""), std::string::npos);
+  EXPECT_NE(times.find("skipped=\"1\" time=\"3.000000\""), std::string::npos);
   EXPECT_NE(xml.find("wrong from position 3: own error 0.5, bound 4.0e-06"), std::string::npos);
 }
 
@@ -275,6 +394,14 @@ TEST(Reports, AnyNameLeavesTheFormIntact) {
   }
   EXPECT_TRUE(nlohmann::json::accept(json));
   EXPECT_EQ(std::ranges::count(csv_report(c), '"') % 2, 0);
+}
+
+TEST(Markdown, IsReadableAsText) {
+  const std::string text = markdown_report(defective(), subject());
+  EXPECT_NE(text.find("the suspect is wrong at blk.1.ffn_act, position 3"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("(1.2e+05 times)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("&#"), std::string::npos) << text;
 }
 
 TEST(Html, IsOnePageWithoutAnythingFromElsewhere) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/text.h"
 
@@ -15,67 +16,54 @@ using parity::Comparison;
 using parity::Side;
 using parity::Verdict;
 
-std::string subject_of(Side side) {
-  switch (side) {
-    case Side::kReference:
-      return "the reference is wrong";
-    case Side::kSuspect:
-      return "the suspect is wrong";
-    case Side::kBoth:
-      return "both sides are wrong";
-    case Side::kUndetermined:
-      break;
-  }
-  return "the sides differ";
-}
-
-std::string place(const parity::Defect& defect) {
-  return fmt::format("{}, position {}", printable(defect.checkpoint), defect.position);
-}
-
-std::string token_text(const std::optional<int32_t>& id, const std::optional<std::string>& text) {
-  if (!id) return "has ended";
-  return text ? fmt::format("{} '{}'", *id, printable(*text, 40)) : fmt::format("{}", *id);
-}
-
-std::string token_sentence(const TokenPair& pair) {
-  return fmt::format("Token {}: the reference {}, the suspect {}.", pair.index,
-                     token_text(pair.reference, pair.reference_text),
-                     token_text(pair.suspect, pair.suspect_text));
-}
-
-std::string fork_sentence(const parity::Fork& fork) {
-  return fmt::format("The choice at position {}: margin {} in the reference, difference {}: {}.",
-                     fork.position, short_number(fork.margin), short_number(fork.difference),
-                     fork.tie ? "a tie that rounding decides" : "not a tie that rounding explains");
-}
-
 std::string tokens_fact(const Comparison& c, const Subject& subject) {
   if (!c.tokens.known) return "not recorded on both sides";
   std::string out = c.tokens.agree && c.tokens.same_prompt
                         ? fmt::format("all {} agree", c.tokens.shared)
-                        : fmt::format("{} agree, then they part.", c.tokens.shared);
-  if (subject.difference && c.tokens.same_prompt)
-    out += fmt::format(". {}", token_sentence(*subject.difference));
-  if (c.fork) out += fmt::format(" {}", fork_sentence(*c.fork));
+                        : fmt::format("{} agree, then they part", c.tokens.shared);
+  if (c.tokens.agree && c.tokens.same_prompt) return out;
+  out += ".";
+  if (subject.difference) out += fmt::format(" {}", token_sentence(*subject.difference));
+  if (c.fork) out += fmt::format(" {}", fork_sentence(c));
   return out;
 }
 
-bool all_judged(const Comparison& c) {
-  return c.positions_judged == c.positions_compared;
-}
-
-std::string judged_fact(const Comparison& c, const Subject& subject) {
-  if (subject.model.empty()) return "nothing: no model file";
+std::string judged_fact(const Comparison& c) {
+  if (!c.unproved.empty()) return fmt::format("nothing: {}", c.unproved);
   std::string out = fmt::format("{} of those were replayed", percent(c.judged));
   if (!all_judged(c))
     out += fmt::format(": {} of {} positions{}", c.positions_judged, c.positions_compared,
                        c.positions_chosen ? ", as chosen; nothing is said of the others" : "");
+  const int64_t a = c.reference.beyond_shared;
+  const int64_t b = c.suspect.beyond_shared;
+  if (a + b > 0)
+    out += fmt::format(
+        "; beyond what both have, {} positions of the reference and {} of the suspect, each on "
+        "its own tokens",
+        a, b);
+  return out;
+}
+
+std::optional<std::string> choices_fact(const Comparison& c) {
+  if (c.choices.compared == 0) {
+    const auto logits = std::ranges::find(c.checkpoints, "logits", &CheckpointResult::name);
+    if (logits == c.checkpoints.end() || logits->positions == 0) return std::nullopt;
+    return "not known: only the first numbers of each row of logits were recorded";
+  }
+  std::string out = fmt::format("the same largest logit at {} of {} positions", c.choices.same,
+                                c.choices.compared);
+  if (c.choices.divergences > 0)
+    out += fmt::format("; KL divergence mean {}, worst {}", short_number(c.choices.mean_kl()),
+                       short_number(c.choices.worst_kl));
+  for (const auto& [name, side] :
+       {std::pair("reference", &c.reference), std::pair("suspect", &c.suspect)})
+    if (side->choices.ties > 0)
+      out += fmt::format("; {} exact ties in the {}", side->choices.ties, name);
   return out;
 }
 
 std::string verdict_counts(const Comparison& c) {
-  std::array<int64_t, 7> counts{};
+  std::array<int64_t, 8> counts{};
   for (const CheckpointResult& result : c.checkpoints)
     ++counts.at(static_cast<size_t>(result.verdict));
   std::string out = fmt::format("{}: ", c.checkpoints.size());
@@ -86,11 +74,6 @@ std::string verdict_counts(const Comparison& c) {
     separator = ", ";
   }
   return out;
-}
-
-// Missing is a gap, not a fault.
-int severity(Verdict verdict) {
-  return verdict == Verdict::kMissing ? -1 : static_cast<int>(verdict);
 }
 
 }  // namespace
@@ -127,54 +110,6 @@ std::string_view name(BoundedError::Measure measure) {
   return kNames[static_cast<int>(measure)];
 }
 
-std::string headline(const Comparison& c) {
-  if (!c.tokens.same_prompt) return "Not compared: the prompts differ";
-  if (c.first_defect && !c.parity) {
-    const parity::Defect& defect = *c.first_defect;
-    return fmt::format("Not in parity: {} {} {}", subject_of(defect.side),
-                       defect.side == Side::kUndetermined ? "from" : "at", place(defect));
-  }
-  if (c.verdict == "fork")
-    return fmt::format("Not in parity: the sides choose different tokens at position {}",
-                       c.fork ? c.fork->position : 0);
-  if (!c.parity) return fmt::format("Not in parity: {}", c.verdict);
-  if (c.verdict == "exact")
-    return c.coverage < 1 ? "In parity: every number that both sides have is the same"
-                          : "In parity: every number is the same";
-  if (c.judged == 0) return "In parity, as far as the declared precision tells";
-  const std::string where = all_judged(c) ? ""
-                                          : fmt::format(" at the {} (of {}) positions judged",
-                                                        c.positions_judged, c.positions_compared);
-  if (c.verdict == "rounding") return fmt::format("In parity{}: both sides within rounding", where);
-  return fmt::format("In parity{}: every op within rounding, differences only inherited", where);
-}
-
-std::string evidence(const Comparison& c, const Subject& subject) {
-  if (!c.tokens.same_prompt)
-    return subject.difference ? token_sentence(*subject.difference) : std::string();
-  if (!c.first_defect || c.parity) return {};
-  const parity::Defect& defect = *c.first_defect;
-  const BoundedError own = bounded(defect.own);
-  const bool proved = defect.side != Side::kUndetermined && !subject.model.empty();
-  if (own.measure == BoundedError::Measure::kNonFinite)
-    return proved ? fmt::format("Recorded {} at element {}, where its inputs give {}.",
-                                short_number(defect.own.recorded), defect.own.worst_index,
-                                short_number(defect.own.replayed))
-                  : "A NaN or infinity that the other side does not have.";
-  if (!proved)
-    return fmt::format(
-        "Difference {}, more than the {} that the declared precision may explain; "
-        "a model file (-m) tells which side is wrong.",
-        short_number(own.error), short_number(own.bound));
-  std::string out =
-      fmt::format("Own error {}, bound {}", short_number(own.error), short_number(own.bound));
-  if (own.bound > 0) out += fmt::format(" ({} times)", short_number(own.error / own.bound));
-  if (defect.own.worst_ratio > 0)
-    out += fmt::format("; element {} is {:.9g}, should be {:.9g}", defect.own.worst_index,
-                       defect.own.recorded, defect.own.replayed);
-  return out + ".";
-}
-
 std::vector<Fact> facts(const Comparison& c, const Subject& subject) {
   std::vector<Fact> out;
   const auto party = [](const Party& p) {
@@ -183,16 +118,10 @@ std::vector<Fact> facts(const Comparison& c, const Subject& subject) {
   out.push_back({"reference", party(subject.reference)});
   out.push_back({"suspect", party(subject.suspect)});
   if (!subject.model.empty()) out.push_back({"model", printable(subject.model)});
-  if (!c.tokens.same_prompt) return out;
   out.push_back({"tokens", tokens_fact(c, subject)});
-  if (c.choices.compared > 0)
-    out.push_back(
-        {"choices", fmt::format("the same largest logit at {} of {} positions; KL "
-                                "divergence mean {}, worst {}",
-                                c.choices.same, c.choices.compared, short_number(c.choices.mean_kl),
-                                short_number(c.choices.worst_kl))});
+  if (const auto choices = choices_fact(c)) out.push_back({"choices", *choices});
   out.push_back({"coverage", fmt::format("{} of the rows are on both sides", percent(c.coverage))});
-  out.push_back({"judged", judged_fact(c, subject)});
+  out.push_back({"judged", judged_fact(c)});
   out.push_back({"checkpoints", verdict_counts(c)});
   return out;
 }
@@ -215,17 +144,32 @@ double worst_ratio(const CheckpointResult& result) {
   return out;
 }
 
+// By what the verdict is about: defects first; where ops were judged, by how near they come to
+// their bound; where nothing was, by the difference.
 std::vector<const CheckpointResult*> worst(const Comparison& c, size_t most) {
   std::vector<const CheckpointResult*> out;
   for (const CheckpointResult& result : c.checkpoints)
     if (result.verdict != Verdict::kExact && result.verdict != Verdict::kMissing)
       out.push_back(&result);
-  std::ranges::stable_sort(out, [](const CheckpointResult* a, const CheckpointResult* b) {
-    if (a->verdict != b->verdict) return severity(a->verdict) > severity(b->verdict);
+  const auto severity = [](const CheckpointResult& result) {
+    return result.verdict > Verdict::kClose ? static_cast<int>(result.verdict) : 0;
+  };
+  std::ranges::stable_sort(out, [&](const CheckpointResult* a, const CheckpointResult* b) {
+    if (severity(*a) != severity(*b)) return severity(*a) > severity(*b);
     if (worst_ratio(*a) != worst_ratio(*b)) return worst_ratio(*a) > worst_ratio(*b);
     return a->worst_relative_l2 > b->worst_relative_l2;
   });
   if (out.size() > most) out.resize(most);
+  return out;
+}
+
+std::vector<std::pair<int64_t, int64_t>> ranges_of(std::span<const int64_t> numbers) {
+  std::vector<std::pair<int64_t, int64_t>> out;
+  for (const int64_t number : numbers)
+    if (!out.empty() && out.back().second + 1 == number)
+      out.back().second = number;
+    else
+      out.emplace_back(number, number);
   return out;
 }
 

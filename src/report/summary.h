@@ -1,8 +1,11 @@
 // What every report says, before it is put into its form.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "report/report.h"
@@ -27,6 +30,11 @@ std::string headline(const parity::Comparison& comparison);
 // The evidence of the headline, a sentence or two; empty where there is nothing to add.
 std::string evidence(const parity::Comparison& comparison, const Subject& subject);
 
+std::string token_sentence(const TokenPair& pair);
+std::string fork_sentence(const parity::Comparison& comparison);  // where there is a fork
+// Whether all positions that were compared were replayed too.
+bool all_judged(const parity::Comparison& comparison);
+
 struct Fact {
   std::string label;
   std::string text;
@@ -36,11 +44,13 @@ std::vector<Fact> facts(const parity::Comparison& comparison, const Subject& sub
 // The stations of a forward pass that were compared: embedding, layer outputs, final_norm, logits.
 std::vector<const parity::CheckpointResult*> stations(const parity::Comparison& comparison);
 
-// Checkpoints that are not exact, the worst first: by verdict, then by how far beyond the bound,
-// then by relative difference.
+// Checkpoints that are not exact, the worst first, by what the verdict is about.
 std::vector<const parity::CheckpointResult*> worst(const parity::Comparison& comparison,
                                                    size_t most);
 inline constexpr size_t kWorst = 10;  // as many as texts list
+
+// Numbers in rising order, as ranges from first to last.
+std::vector<std::pair<int64_t, int64_t>> ranges_of(std::span<const int64_t> numbers);
 
 // Error over bound of the side that is worse; 0 where neither was judged, infinity for a NaN.
 double worst_ratio(const parity::CheckpointResult& result);

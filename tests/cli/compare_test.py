@@ -134,7 +134,7 @@ class CompareTest(unittest.TestCase):
         text = self.compare(self.original, broken, status=1).stdout
         self.assertIn("Recorded nan at element 11", text.replace("\n", " "))
 
-    def test_different_prompts_stop_at_the_token(self):
+    def test_different_prompts_are_compared_on_their_common_beginning(self):
         tokens = self.trace.tokens.copy()
         tokens[2] = 400
         other = copy_trace(self.trace, self.root / "prompt", tokens=tokens)
@@ -144,9 +144,108 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(out["tokens"]["reference"]["id"], int(self.trace.tokens[2]))
         self.assertEqual(out["tokens"]["suspect"]["id"], 400)
         self.assertIsInstance(out["tokens"]["suspect"]["text"], str)
-        self.assertEqual(out["checkpoints"], [])
+        self.assertEqual({c["positions"] for c in out["checkpoints"]}, {2})
+        # On its own tokens the copy is wrong: it has the values of other ones.
+        self.assertEqual(out["first_defect"]["checkpoint"], "embedding")
+        self.assertEqual(out["first_defect"]["position"], 2)
+        self.assertEqual(out["first_defect"]["side"], "suspect")
         text = self.compare(self.original, other, status=1).stdout
-        self.assertRegex(text.splitlines()[1], r"^Token 2: the reference \d+ '.*', the suspect 400 '")
+        self.assertRegex(text, r"(?m)^Token 2: the reference \d+ '.*', the suspect 400 '")
+
+    def test_prompts_say_how_they_differ(self):
+        bos = int(self.trace.tokens[0])
+        ids = [int(token) for token in self.trace.tokens]
+
+        def recorded(name, tokens):
+            folder = self.root / "prompts" / name
+            made = run("run", "-m", MODEL, "--tokens", ",".join(map(str, tokens)), "-n", "2", "--device",
+                       "reference", "--trace", folder, "--checkpoints", "layers")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            return folder
+
+        prompt = ids[: self.trace.n_prompt]
+        whole = recorded("with-bos", prompt)
+        for name, tokens, kind in (("without-bos", prompt[1:], "bos_missing"), ("twice", [bos, *prompt], "bos_doubled"),
+                                   ("later", prompt[2:], "shift"), ("more", prompt + prompt[1:], "longer"),
+                                   ("wrapped", [7, 8, *prompt[1:], 9], "template"),
+                                   ("other", [token + 1 for token in prompt], "text")):  # fmt: skip
+            other = recorded(name, tokens)
+            for pair in ((whole, other), (other, whole)):
+                out = self.compare_json(*pair, status=1)
+                self.assertEqual(out["verdict"], "different prompts")
+                self.assertEqual(out["tokens"]["difference"]["kind"], kind, name)
+                self.assertIn(out["tokens"]["difference"]["text"], out["headline"])
+                self.assertIsNone(out["first_defect"], "each is right on its own tokens")
+                self.assertEqual(out["suspect"]["judged"], True)
+
+    def test_parity_needs_logits(self):
+        embedding = copy_trace(self.trace, self.root / "embedding",
+                               lambda name, array, step: array if name == "embedding" else None)
+        out = self.compare_json(self.original, embedding, status=1)
+        self.assertEqual((out["parity"], out["verdict"]), (False, "inconclusive"))
+        self.assertIn("the suspect recorded no logits", out["headline"])
+        self.assertIn("coverage 1.4%", out["headline"])
+        self.assertEqual(out["evidence"]["found"], 0)
+        fewer = copy_trace(self.trace, self.root / "less",
+                           lambda name, array, step: None if name == "blk.0.q" else array)
+        self.compare(self.original, fewer, status=0)
+        out = self.compare_json(self.original, fewer, "--min-coverage", "0.99", status=1)
+        self.assertEqual(out["verdict"], "inconclusive")
+        for bad in ("-1", "2", "nan", "x"):
+            self.compare(self.original, fewer, "--min-coverage", bad, status=2)
+
+    def test_the_wrong_model_is_refused(self):
+        """Never "the suspect is wrong at embedding"."""
+        nameless = copy_trace(self.trace, self.root / "nameless",
+                              model={"file": "haiku-llama-q4_k_m.gguf", "architecture": "llama"})
+        self.compare(self.original, nameless, "-m", MODEL, status=0)
+        for model in ("haiku-qwen2", "haiku-llama-f16"):
+            for pair in ((self.original, self.original), (self.original, nameless), (nameless, nameless)):
+                out = self.compare(*pair, "-m", model, status=2)
+                self.assertIn("is not the model of the trace", out.stderr)
+                self.assertEqual(out.stdout, "")
+
+    def test_the_model_is_found_where_it_lay(self):
+        place = self.root / "elsewhere"
+        place.mkdir()
+        model = place / "odd name.gguf"
+        model.write_bytes(Path(MODEL).read_bytes())
+        trace = self.root / "moved"
+        made = run("run", "-m", model, "-p", "snow", "-n", "2", "--trace", trace)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(self.compare_json(trace, trace, status=0)["model"], str(model))
+        model.unlink()
+        out = self.compare_json(trace, trace, status=0)
+        self.assertIsNone(out["model"])
+        self.assertIn(f"nothing was proved: no model file was given (-m); looked for odd name.gguf at {model}",
+                      out["headline"])
+
+    def test_sampling_and_choices(self):
+        hot = self.root / "hot"
+        made = run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "6", "--device", "reference",
+                   "--temp", "2", "--seed", "3", "--trace", hot)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        out = self.compare_json(self.original, hot, "--checkpoints", "ops", status=0)
+        self.assertIs(out["fork"]["sampled"], True)
+        self.assertTrue(out["headline"].startswith(
+            "In parity up to the first choice; the two sampled differently (temperature 0 and temperature 2)"))
+        # Said to be greedy, it made a choice that it cannot have made.
+        liar = copy_trace(lockstep.open_trace(hot), self.root / "liar", sampling={"temperature": 0})
+        out = self.compare_json(liar, liar, status=1)
+        self.assertEqual((out["first_defect"]["checkpoint"], out["first_defect"]["side"]), ("choice", "both"))
+        self.assertLess(out["first_defect"]["choice"]["logit"], out["first_defect"]["choice"]["largest_logit"])
+
+    def test_unknown_names_have_a_hint(self):
+        folder = self.root / "misspelt"
+        with lockstep.TraceWriter(folder, engine="mine", precision={"compute": "f64"}, tokens=self.trace.tokens,
+                                  n_prompt=self.trace.n_prompt, model=MODEL) as out:  # fmt: skip
+            for index, step in enumerate(self.trace.steps):
+                out.step(step.first_position, {"embeding": self.trace.value("embedding", index),
+                                               "logits": self.trace.value("logits", index)})  # fmt: skip
+        self.assertEqual(lockstep.open_trace(folder).manifest["model"]["path"], str(Path(MODEL).resolve()))
+        out = self.compare_json(self.original, folder, status=0)
+        self.assertEqual(out["unknown_names"]["suspect"]["nearest"], {"embeding": "embedding"})
+        self.assertTrue(any("embeding (did you mean embedding?)" in note for note in out["notes"]))
 
     def test_missing_checkpoints_and_unknown_models(self):
         fewer = copy_trace(self.trace, self.root / "fewer",
@@ -254,7 +353,7 @@ class CompareTest(unittest.TestCase):
             self.assertNotIn(None, row)
 
         text = files["markdown"].read_text()
-        self.assertIn("❌ Not in parity: the suspect is wrong at blk.1.ffn&#95;act", text)
+        self.assertIn("❌ Not in parity: the suspect is wrong at blk.1.ffn_act", text)
         self.assertIn("| `blk.1.ffn_act` | defect |", text)
 
         page = files["html"].read_text()

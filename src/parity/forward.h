@@ -1,0 +1,33 @@
+// The forward pass that one side is held against. Besides the model file it depends on what the
+// side says of its run: the length of its context, and rope settings of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "op/program.h"
+#include "trace/trace.h"
+
+namespace lockstep::parity {
+
+struct Forward {
+  op::Program program;
+  // The context may grow with the positions: then steps that end within `early_end` positions have
+  // a program of their own. The two differ in their ropes alone.
+  std::optional<op::Program> early;
+  int64_t early_end = 0;
+  // What it depends on besides the file, where that makes a difference: "a context of ...".
+  std::string settings;
+  bool assumed = false;  // the side does not say its context
+};
+
+// Whether the two turn positions differently.
+bool ropes_differ(const Forward& a, const Forward& b);
+
+// The likeliest first. There are several only where the side does not say what it depended on.
+Result<std::vector<Forward>> forwards_of(const model::Model& model, const trace::Trace& trace);
+
+}  // namespace lockstep::parity

@@ -1,0 +1,17 @@
+// Replays what each side recorded and writes how far its ops are from what they should have been.
+#pragma once
+
+#include "parity/scope.h"
+
+namespace lockstep::parity {
+
+// Writes the judgements of all checkpoints. Where a side does not say what its forward pass
+// depended on, what fits best is found out and noted, and comes first in the side's `forwards`.
+void judge_all(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
+               Comparison& out);
+
+// An error where the numbers of a side that names a file of another name do not fit this one.
+Result<void> check_renamed(const SideScope& side, const model::Model& model,
+                           SideJudgement CheckpointResult::*judgement, const Comparison& c);
+
+}  // namespace lockstep::parity

@@ -1,0 +1,442 @@
+// What a verdict rests on: evidence that reaches the end, the right model and settings, choices
+// that a side can have made, and where an error is said to lie.
+#include <cmath>
+#include <limits>
+
+#include "parity/test_judging.h"
+
+namespace lockstep::parity {
+namespace {
+
+class Verdicts : public JudgingTest {
+ protected:
+  // What the model itself chooses, one token after another.
+  Recording greedy(const std::vector<int32_t>& prompt, int64_t count) {
+    std::vector<int32_t> tokens = prompt;
+    for (int64_t i = 0; i < count; ++i) {
+      Recording step = traced.record(tokens, std::ssize(prompt));
+      tokens.push_back(largest(step, std::ssize(tokens) - 1));
+    }
+    Recording out = traced.record({tokens.begin(), tokens.end() - 1}, std::ssize(prompt));
+    out.manifest.tokens = tokens;
+    out.manifest.sampling = {{"temperature", 0}};
+    return out;
+  }
+
+  static int32_t largest(Recording& recording, int64_t position, int32_t besides = -1) {
+    int32_t best = besides == 0 ? 1 : 0;
+    for (int32_t i = 0; i < 256; ++i)
+      if (i != besides &&
+          recording.at("logits", position, i) > recording.at("logits", position, best))
+        best = i;
+    return best;
+  }
+
+  // The same run with another token chosen last but `before_end`, and gone on from there.
+  Recording forked(const Recording& from, int64_t index, int32_t token) {
+    std::vector<int32_t> tokens = from.manifest.tokens;
+    tokens[static_cast<size_t>(index)] = token;
+    Recording out = traced.record({tokens.begin(), tokens.end() - 1}, from.manifest.prompt_tokens);
+    out.manifest.tokens = tokens;
+    return out;
+  }
+};
+
+TEST_F(Verdicts, WhatDoesNotReachTheLogitsIsInconclusive) {
+  const Recording embedding = only(original, [](const std::string& n) { return n == "embedding"; });
+  const Recording silent = only(original, [](const std::string& n) { return n != "logits"; });
+  for (const bool with_model : {true, false}) {
+    Comparison c = judge(original, embedding, with_model);
+    EXPECT_FALSE(c.parity);
+    EXPECT_EQ(c.verdict, "inconclusive");
+    EXPECT_EQ(c.evidence.missing, "the suspect recorded no logits");
+    EXPECT_EQ(judge(embedding, original, with_model).evidence.missing,
+              "the reference recorded no logits");
+    EXPECT_EQ(judge(embedding, embedding, with_model).evidence.missing,
+              "neither side recorded logits");
+    EXPECT_EQ(judge(original, silent, with_model).verdict, "inconclusive");
+  }
+  // Checkpoints that the user chose are all that is asked.
+  options.checkpoints = "embedding";
+  const Comparison c = judge(original, original);
+  EXPECT_TRUE(c.parity);
+  EXPECT_FALSE(c.evidence.asked);
+}
+
+TEST_F(Verdicts, WhereNothingWasSampledNineTenthsOfThePositionsNeedLogits) {
+  const std::vector<int32_t> tokens(20, 7);
+  for (const auto& [missing, parity] : {std::pair(2, true), std::pair(3, false)}) {
+    Recording whole = traced.record(tokens, 20);
+    Recording last = whole;
+    Recording::Value& logits = last.values.at("logits");
+    logits.numbers.erase(logits.numbers.begin(),
+                         logits.numbers.begin() + missing * logits.shape[1]);
+    logits.shape[0] -= missing;
+    const Comparison c = judge(whole, last);
+    EXPECT_EQ(c.parity, parity) << missing;
+    EXPECT_FALSE(c.evidence.sampled);
+    EXPECT_EQ(c.evidence.found, 20 - missing);
+  }
+}
+
+TEST_F(Verdicts, MoreCoverageCanBeAskedFor) {
+  const Recording fewer = only(original, [](const std::string& n) { return n != "blk.0.q"; });
+  EXPECT_TRUE(judge(original, fewer).parity);
+  options.min_coverage = 0.999;
+  const Comparison c = judge(original, fewer);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "inconclusive");
+  EXPECT_TRUE(judge(original, original).parity);
+}
+
+TEST_F(Verdicts, ATraceOfAnotherModelIsRefused) {
+  Recording other = original;
+  other.manifest.model.fingerprint.clear();
+  EXPECT_TRUE(judge(original, other).parity) << "nothing speaks against it";
+  const auto refused = [&](const Recording& altered, const char* why) {
+    const std::string told = refusal(altered, altered);
+    EXPECT_NE(told.find("is not the model of the trace"), std::string::npos) << told;
+    EXPECT_NE(told.find(why), std::string::npos) << told;
+  };
+  Recording architecture = other;
+  architecture.manifest.model.architecture = "qwen2";
+  refused(architecture, "its architecture is qwen2, the file's llama");
+  Recording format = other;
+  format.manifest.model.quantization = "Q4_K_M";
+  refused(format, "its format is Q4_K_M");
+  format.manifest.model.quantization = "whatever";
+  EXPECT_TRUE(judge(format, format).parity);
+  Recording wide = other;
+  for (const char* name : {"embedding", "final_norm"}) {
+    Recording::Value& value = wide.values.at(name);
+    value.shape = {9, 128};
+    value.numbers.resize(9 * 128);
+  }
+  refused(wide, "embedding has 128 numbers, the file's model 64");
+  Recording deep = other;
+  deep.order.push_back("blk.2.output");
+  deep.values["blk.2.output"] = deep.values.at("blk.1.output");
+  refused(deep, "it has blk.2.output, the file's model 2 layers");
+}
+
+// A file may have been renamed. Whether it is the same one, the numbers tell.
+TEST_F(Verdicts, AnotherNameAloneCountsWhereTheNumbersDoNotFit) {
+  Recording renamed = original;
+  renamed.manifest.model.fingerprint.clear();
+  renamed.manifest.model.file = "copy.gguf";
+  EXPECT_TRUE(judge(renamed, renamed).parity);
+  Recording wrong = renamed;
+  wrong.at("blk.1.ffn_act", 3, 17) += 0.5;
+  EXPECT_EQ(judge(renamed, wrong).first_defect->checkpoint, "blk.1.ffn_act");
+  forge::Spec spec;
+  spec.seed = 99;
+  Recording other = TracedModel(spec).record(kTokens, kPrompt);
+  other.manifest.model = renamed.manifest.model;
+  const std::string told = refusal(original, other);
+  EXPECT_NE(told.find("it ran copy.gguf, and its numbers do not fit this file from embedding on"),
+            std::string::npos)
+      << told;
+  // The same numbers from a file of the same name are the engine's fault.
+  other.manifest.model.file = "model.gguf";
+  EXPECT_EQ(judge(original, other).first_defect->checkpoint, "embedding");
+}
+
+TEST_F(Verdicts, TwoFilesAreTwoFiles) {
+  Recording other = original;
+  other.manifest.model.fingerprint = std::string(32, '0');
+  other.manifest.model.file = "other.gguf";
+  other.at("blk.0.q", 2, 3) += 1;
+  const Comparison c = judge(original, other);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "differs");
+  EXPECT_EQ(c.other_models, "model.gguf and other.gguf");
+  EXPECT_EQ(c.first_defect->side, Side::kUndetermined);
+  EXPECT_TRUE(c.reference.judged);
+  EXPECT_FALSE(c.suspect.judged);
+}
+
+TEST_F(Verdicts, NamesThatAreNoneAreListedWithTheNearest) {
+  Recording odd = original;
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    odd.values[to] = odd.values.at(from);
+    odd.remove(from);
+    odd.order.push_back(to);
+  };
+  rename("embedding", "embeding");
+  rename("blk.1.ffn_norm", "layer.1.ffn_nrom");
+  rename("blk.0.v", "xyz");
+  const Comparison c = judge(original, odd);
+  ASSERT_EQ(c.unknown_in_suspect.recorded.size(), 3u);
+  std::map<std::string, std::string> nearest;
+  for (const auto& [name, near] : c.unknown_in_suspect.recorded) nearest[name] = near;
+  EXPECT_EQ(nearest.at("embeding"), "embedding");
+  EXPECT_EQ(nearest.at("layer.1.ffn_nrom"), "blk.1.ffn_norm");
+  EXPECT_EQ(nearest.at("xyz"), "");
+  EXPECT_TRUE(any_note(c, "embeding (did you mean embedding?)"));
+  for (const CheckpointResult& result : c.checkpoints) EXPECT_TRUE(result.known) << result.name;
+  // Three of all checkpoints are missing; the odd ones do not count.
+  const auto all = static_cast<double>(original.order.size());
+  EXPECT_DOUBLE_EQ(c.coverage, (all - 3) / all);
+  // On both sides they are compared, and never the verdict.
+  Recording differing = odd;
+  differing.values.at("xyz").numbers[0] += 5;
+  const Comparison both = judge(odd, differing);
+  EXPECT_TRUE(both.parity) << both.verdict;
+  EXPECT_EQ(find(both, "xyz").verdict, Verdict::kDiffers);
+  EXPECT_FALSE(find(both, "xyz").known);
+  EXPECT_EQ(both.coverage, 1);
+}
+
+TEST_F(Verdicts, ASparseTraceSaysBetweenWhichCheckpointsTheMistakeLies) {
+  const auto layers = [](const std::string& n) {
+    return n == "embedding" || n.ends_with(".output") || n == "final_norm" || n == "logits";
+  };
+  Recording wrong = only(original, layers);
+  for (int64_t i = 0; i < 64; ++i) wrong.at("blk.1.output", 3, i) += 1;
+  Comparison c = judge(original, wrong);
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "blk.1.output");
+  EXPECT_EQ(c.first_defect->after, "blk.0.output");
+  // With all ops recorded it is this one.
+  Recording dense = original;
+  for (int64_t i = 0; i < 64; ++i) dense.at("blk.1.output", 3, i) += 1;
+  EXPECT_FALSE(judge(original, dense).first_defect->after);
+  const Recording logits = only(original, [](const std::string& n) { return n == "logits"; });
+  Recording bad = logits;
+  for (int64_t i = 0; i < 256; ++i) bad.at("logits", 0, i) *= 2;
+  c = judge(original, bad);
+  EXPECT_EQ(c.first_defect->after, "");
+}
+
+TEST_F(Verdicts, LogitsThatWereCutOffSayNothingOfChoices) {
+  Recording log = original;
+  for (const std::string& name : log.order) {
+    Recording::Value& value = log.values.at(name);
+    if (value.shape.size() == 3) continue;
+    Recording::Value cut{{value.shape[0], 6}, {}};
+    for (int64_t row = 0; row < value.shape[0]; ++row)
+      for (int64_t i = 0; i < 6; ++i)
+        cut.numbers.push_back(value.numbers[static_cast<size_t>(row * value.shape[1] + i)]);
+    log.full_widths[name] = value.shape[1];
+    value = std::move(cut);
+  }
+  log = only(log,
+             [](const std::string& n) { return !n.ends_with("scores") && !n.ends_with("probs"); });
+  options.checkpoints = "ops";
+  for (const auto& [a, b] :
+       {std::pair(original, log), std::pair(log, original), std::pair(log, log)}) {
+    const Comparison c = judge(a, b, false);
+    EXPECT_TRUE(c.parity) << c.verdict;
+    EXPECT_EQ(c.choices.compared, 0);
+    EXPECT_EQ(find(c, "logits").metrics.elements, 6 * 9);
+    EXPECT_EQ(find(c, "blk.0.ffn_act").metrics.elements, 6 * 9) << "compared without a model";
+    EXPECT_LT(c.coverage, 0.2);
+    EXPECT_EQ(std::ranges::count_if(
+                  c.notes, [](const std::string& n) { return n.find("numbers") != n.npos; }),
+              1);
+    EXPECT_TRUE(any_note(c, fmt::format("of {} checkpoints only the first 6 numbers of a row",
+                                        c.checkpoints.size())));
+  }
+  Recording differs = log;
+  differs.at("blk.0.ffn_act", 2, 3) += 1;
+  EXPECT_FALSE(judge(original, differs, false).parity);
+}
+
+TEST_F(Verdicts, AChoiceIsHeldAgainstTheSidesOwnLogits) {
+  const Recording right = greedy({3, 141, 59}, 6);
+  Comparison c = judge(right, right);
+  EXPECT_TRUE(c.parity) << c.verdict;
+  EXPECT_EQ(c.suspect.choices.made, 6);
+  EXPECT_EQ(c.suspect.choices.checked, 6);
+  EXPECT_EQ(c.suspect.choices.not_largest, 0);
+
+  // The second best, on both sides: every number is the same, and both are wrong.
+  Recording shifted = right;
+  const int32_t second = largest(shifted, 5, right.manifest.tokens[6]);
+  Recording second_best = forked(right, 6, second);
+  second_best.manifest.sampling = {{"temperature", 0}};
+  c = judge(second_best, second_best);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "defect");
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "choice");
+  EXPECT_EQ(c.first_defect->position, 5);
+  EXPECT_EQ(c.first_defect->side, Side::kBoth);
+  ASSERT_TRUE(c.first_defect->choice);
+  EXPECT_EQ(c.first_defect->choice->token, second);
+  EXPECT_EQ(c.first_defect->choice->largest, right.manifest.tokens[6]);
+
+  // Of a side that does not say how it sampled nothing is proved.
+  second_best.manifest.sampling = nlohmann::ordered_json::object();
+  c = judge(second_best, second_best);
+  EXPECT_TRUE(c.parity) << c.verdict;
+  EXPECT_TRUE(any_note(c, "has not its own largest logit"));
+
+  // A fork says whose choice it is not.
+  second_best.manifest.sampling = {{"temperature", 0}};
+  c = judge(right, second_best);
+  EXPECT_EQ(c.first_defect->side, Side::kSuspect);
+  ASSERT_TRUE(c.fork);
+  EXPECT_TRUE(c.fork->reference->is_largest);
+  EXPECT_FALSE(c.fork->suspect->is_largest);
+}
+
+TEST_F(Verdicts, TwoThatSampleDifferentlyAreInParityUpToTheFirstChoice) {
+  const Recording cold = greedy({3, 141, 59}, 6);
+  Recording hot = forked(cold, 4, 200);
+  hot.manifest.sampling = {{"temperature", 0.9}, {"top_k", 0}, {"seed", 4}};
+  Comparison c = judge(cold, hot);
+  EXPECT_TRUE(c.parity) << c.verdict;
+  EXPECT_EQ(c.verdict, "exact");
+  ASSERT_TRUE(c.fork);
+  EXPECT_TRUE(c.fork->sampled);
+  EXPECT_EQ(c.tokens.first_difference, 4);
+  // After the fork each side is judged on its own tokens.
+  EXPECT_EQ(c.suspect.beyond_shared, 4);
+  hot.at("blk.1.attn_mix", 7, 5) += 3;
+  c = judge(cold, hot);
+  EXPECT_FALSE(c.parity);
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "blk.1.attn_mix");
+  EXPECT_EQ(c.first_defect->position, 7);
+  EXPECT_EQ(c.first_defect->side, Side::kSuspect);
+}
+
+TEST_F(Verdicts, TheShapeOfAnErrorIsCounted) {
+  Recording wrong = original;
+  for (int64_t position = 0; position < 9; ++position)
+    wrong.at("blk.0.ffn_act", position, 17) += 0.5;
+  Comparison c = judge(original, wrong);
+  ASSERT_TRUE(c.first_defect && c.first_defect->shape);
+  const ErrorShape* shape = &*c.first_defect->shape;
+  EXPECT_EQ(shape->wrong_elements, 1);
+  EXPECT_EQ(shape->columns, std::vector<int64_t>{17});
+  EXPECT_TRUE(shape->same_everywhere);
+  EXPECT_EQ(shape->rows, 9);
+  EXPECT_EQ(shape->positions.size(), 9u);
+  EXPECT_EQ(shape->heads, 0);
+
+  // The second head of q after the rotation, at two positions, with other columns.
+  wrong = original;
+  for (int64_t i = 16; i < 32; ++i) wrong.at("blk.1.q_rope", 3, i) += 0.5;
+  wrong.at("blk.1.q_rope", 6, 20) += 0.5;
+  c = judge(original, wrong);
+  ASSERT_TRUE(c.first_defect && c.first_defect->shape);
+  shape = &*c.first_defect->shape;
+  EXPECT_EQ(shape->heads, 4);
+  EXPECT_EQ(shape->wrong_heads, std::vector<int64_t>{1});
+  EXPECT_EQ(shape->wrong_elements, 16);
+  EXPECT_FALSE(shape->same_everywhere);
+  EXPECT_EQ(shape->positions, (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(shape->elements, 64);
+
+  // One key of one head of the scores.
+  wrong = original;
+  Recording::Value& scores = wrong.values.at("blk.0.attn_scores");  // [heads, tokens, positions]
+  scores.numbers.at(static_cast<size_t>((2 * scores.shape[1] + 5) * scores.shape[2] + 1)) += 1;
+  c = judge(original, wrong);
+  ASSERT_TRUE(c.first_defect && c.first_defect->shape);
+  shape = &*c.first_defect->shape;
+  EXPECT_EQ(shape->wrong_heads, std::vector<int64_t>{2});
+  EXPECT_EQ(shape->columns, std::vector<int64_t>{1});
+  EXPECT_EQ(shape->positions, std::vector<int64_t>{5});
+}
+
+TEST_F(Verdicts, DivergencesAreNeverNan) {
+  for (const double odd :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()}) {
+    Recording wrong = original;
+    for (const int64_t position : {2, 3}) wrong.at("logits", position, 5) = odd;
+    for (const auto& [a, b] :
+         {std::pair(original, wrong), std::pair(wrong, original), std::pair(wrong, wrong)}) {
+      const Comparison c = judge(a, b, false);
+      EXPECT_FALSE(std::isnan(c.choices.mean_kl())) << odd;
+      EXPECT_FALSE(std::isnan(c.choices.worst_kl)) << odd;
+    }
+  }
+}
+
+// Phi-3's long factors depend on the length of the context, of which a short trace shows nothing.
+class Contexts : public testing::Test {
+ protected:
+  static forge::Spec spec() {
+    forge::Spec out;
+    out.arch = "phi3";
+    out.context = 64;
+    out.layers = 1;
+    out.rope_factors.kind = forge::RopeFactors::Kind::kLongShort;
+    out.rope_factors.original_context = 16;
+    return out;
+  }
+  Comparison judge(const Recording& a, const Recording& b) {
+    auto out = compare(traced.write(a), traced.write(b), &traced.model(), {});
+    if (!out.ok()) throw std::runtime_error(out.error().message);
+    return *out;
+  }
+  const TracedModel traced{spec()};
+};
+
+TEST_F(Contexts, ThatTheManifestSaysAreReplayed) {
+  for (const int64_t context : {9, 16, 17, 64}) {
+    Recording run = traced.record(kTokens, kPrompt, context);
+    run.manifest.forward.context_length = context;
+    EXPECT_TRUE(judge(run, run).parity) << context;
+    // Said wrongly, it is an error.
+    run.manifest.forward.context_length = context > 16 ? 9 : 64;
+    const Comparison c = judge(run, run);
+    ASSERT_TRUE(c.first_defect) << context;
+    EXPECT_EQ(c.first_defect->checkpoint, "blk.0.q_rope");
+  }
+}
+
+TEST_F(Contexts, ThatAreNotSaidAreFoundOut) {
+  for (const auto& [context, fits] : {std::pair(9, "at most 16"), std::pair(64, "more than 16")}) {
+    const Recording run = traced.record(kTokens, kPrompt, context);
+    const Comparison c = judge(run, run);
+    EXPECT_TRUE(c.parity) << context;
+    EXPECT_NE(c.suspect.assumed.find(fits), std::string::npos) << c.suspect.assumed;
+    EXPECT_TRUE(any_note(c, "the suspect does not say its context length; what fits"));
+  }
+}
+
+TEST_F(Contexts, ThatDifferAreNoParity) {
+  Recording near = traced.record(kTokens, kPrompt, 9);
+  near.manifest.forward.context_length = 9;
+  Recording far = traced.record(kTokens, kPrompt, 64);
+  far.manifest.forward.context_length = 64;
+  const Comparison c = judge(near, far);
+  EXPECT_FALSE(c.parity);
+  EXPECT_EQ(c.verdict, "different settings");
+  EXPECT_FALSE(c.first_defect) << "each is right by its own";
+  EXPECT_NE(c.other_settings.find("the suspect with a context of more than 16"), std::string::npos);
+}
+
+// An engine may look at the positions so far in every step, as transformers does.
+TEST_F(Contexts, ThatGrowWithThePositions) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 20; ++i) tokens.push_back(3 + 7 * i);
+  const auto before_attention = [](const std::string& name) {
+    for (const char* kept : {"embedding", "attn_norm", ".q", ".k", ".v", "_rope"})
+      if (name.ends_with(kept)) return true;
+    return false;
+  };
+  Recording run = only(traced.record(tokens, 10, 64), before_attention);
+  // The short factors, of the positions that a context of 16 has.
+  Recording early = traced.record({tokens.begin(), tokens.begin() + 16}, 10, 16);
+  run.second_step = 10;
+  for (const char* name : {"blk.0.q_rope", "blk.0.k_rope"})
+    for (int64_t position = 0; position < 10; ++position)
+      for (int64_t i = 0; i < 64; ++i) run.at(name, position, i) = early.at(name, position, i);
+  run.manifest.forward.context_grows = true;
+  EXPECT_FALSE(judge(run, run).first_defect);
+  run.manifest.forward.context_grows = false;
+  const Comparison c = judge(run, run);
+  EXPECT_FALSE(c.first_defect);
+  EXPECT_NE(c.reference.assumed.find("grows"), std::string::npos) << c.reference.assumed;
+  run.manifest.forward.context_length = 64;
+  EXPECT_EQ(judge(run, run).first_defect->checkpoint, "blk.0.q_rope");
+}
+
+}  // namespace
+}  // namespace lockstep::parity
