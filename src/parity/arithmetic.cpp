@@ -24,6 +24,15 @@ Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
   return out;
 }
 
+std::string describe(const trace::Precision& precision) {
+  std::string out = precision.compute.value_or("precision unknown");
+  if (precision.activations && precision.activations != precision.compute)
+    out += fmt::format(", activations {}", *precision.activations);
+  if (precision.kv && precision.kv != precision.compute)
+    out += fmt::format(", kv {}", *precision.kv);
+  return out;
+}
+
 bool is_quantized(const op::Weight& weight) {
   const quant::Format format = weight.format->format();
   return format != quant::Format::kF32 && format != quant::Format::kF16 &&

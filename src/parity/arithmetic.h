@@ -35,6 +35,9 @@ struct Arithmetic {
 
 Arithmetic arithmetic_of(const trace::Precision& precision, DType stored);
 
+// "f32, activations bf16, kv bf16".
+std::string describe(const trace::Precision& precision);
+
 // Whether a weight must be decoded with arithmetic of its own.
 bool is_quantized(const op::Weight& weight);
 

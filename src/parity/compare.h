@@ -144,7 +144,8 @@ struct SideScopeSummary {
   bool judged = false;        // it was replayed
   int64_t positions = 0;      // replayed, on its own tokens
   int64_t beyond_shared = 0;  // of those, after a fork or beyond the other's end
-  std::string assumed;        // what of its run was assumed, since it does not say
+  std::string assumed;        // its context, found out since it does not say
+  std::string precision;      // the same of its arithmetic, where f32 does not fit
   SideChoices choices;
 };
 
@@ -164,6 +165,7 @@ struct Comparison {
   SideScopeSummary reference;
   SideScopeSummary suspect;
   std::string unproved;                // why nothing was replayed, a clause; empty: something was
+  std::string doubt;                   // why a side that fits is not proved right, a clause
   std::string other_settings;          // where the forward passes are not the same: how, a clause
   std::string other_models;            // where the sides ran different files: which, a clause
   std::optional<double> min_coverage;  // that was asked for and not reached

@@ -186,6 +186,17 @@ void note_choices(const char* side, const SideChoices& choices, Comparison& out)
       side, choices.not_largest, choices.checked));
 }
 
+// A side that is right only by an arithmetic that it does not declare is not proved right.
+std::string doubt_of(const Comparison& c) {
+  for (const auto& [name, side] :
+       {std::pair("reference", &c.reference), std::pair("suspect", &c.suspect)})
+    if (!side->precision.empty())
+      return fmt::format(
+          "the {} does not say its precision: f32 does not explain its numbers, this does: {}",
+          name, side->precision);
+  return "";
+}
+
 // Why nothing was replayed; empty where something was.
 std::string why_unproved(const Scope& scope, const CompareOptions& options, const Comparison& c) {
   if (scope.program() == nullptr) return options.no_model;
@@ -261,12 +272,13 @@ void conclude(const Traces& traces, const Scope& scope, const CompareOptions& op
   if (out.fork && *worst > Verdict::kClose) out.fork->tie = false;
   const bool forked = out.fork && !out.fork->tie && !out.fork->sampled;
   if (*worst > Verdict::kClose) return;
+  out.doubt = doubt_of(out);
   if (out.coverage < options.min_coverage) out.min_coverage = options.min_coverage;
   if (other_settings)
     out.verdict = "different settings";
   else if (forked)
     out.verdict = "fork";
-  else if (!out.evidence.enough() || out.min_coverage)
+  else if (!out.doubt.empty() || !out.evidence.enough() || out.min_coverage)
     out.verdict = "inconclusive";
   else
     out.parity = true;

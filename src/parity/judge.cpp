@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <span>
 
 #include "base/progress.h"
@@ -48,84 +49,181 @@ SideJudgement judge(Replay& replay, op::ValueId id, std::span<const int64_t> pos
   return out;
 }
 
+using Judgement = SideJudgement CheckpointResult::*;  // of one side
+
 struct Judged {
   const SideScope* side;
-  SideJudgement CheckpointResult::*judgement;  // of this side
-  std::unique_ptr<Replay> replay;
+  Judgement judgement;
+  std::vector<int64_t> positions;  // empty: all that the side is to be judged at
 };
 
-// Replays the checkpoints that the program has, in order of execution.
-void judge_checkpoints(const Scope& scope, std::span<const Judged> sides, const model::Model& model,
-                       Comparison& out) {
-  Progress progress("replaying", static_cast<int64_t>(out.checkpoints.size()), "checkpoints");
-  for (CheckpointResult& result : out.checkpoints) {
-    const auto started = Clock::now();
-    const auto id = scope.ids.find(result.name);
-    for (const Judged& judged : sides)
-      if (id != scope.ids.end() && judged.side->trace->has(result.name))
-        result.*judged.judgement =
-            judge(*judged.replay, id->second, positions_to_judge(scope, *judged.side, result),
-                  scope.compared);
-    result.seconds += seconds_since(started);
-    progress.advance(1);
-    // Traces and models may be larger than memory; every checkpoint has pages of its own.
-    for (const Judged& judged : sides) judged.side->trace->release_pages();
-    model.file().release_pages();
-  }
-}
-
-size_t wrong_rows(const Comparison& c, SideJudgement CheckpointResult::*judgement) {
+size_t wrong_rows(const Comparison& c, Judgement judgement, std::span<const int64_t> positions) {
   size_t out = 0;
-  for (const CheckpointResult& result : c.checkpoints) out += (result.*judgement).defects.size();
+  for (const CheckpointResult& result : c.checkpoints)
+    for (const int64_t position : (result.*judgement).defects)
+      out += positions.empty() || std::ranges::binary_search(positions, position) ? 1 : 0;
   return out;
 }
 
-// Where a side does not say what its forward pass depended on, and the likeliest does not fit, the
-// others are tried. The one that fits best is what the side is judged by, and comes first.
-void try_other_forwards(const Scope& scope, const model::Model& model,
-                        const CompareOptions& options, int threads, SideScope& side,
-                        SideJudgement CheckpointResult::*judgement, Comparison& out) {
-  size_t best = 0;
-  size_t fewest = wrong_rows(out, judgement);
-  for (size_t i = 1; i < side.forwards.size() && fewest > 0; ++i) {
-    Comparison other = out;
-    const Judged judged[] = {{&side, judgement,
-                              std::make_unique<Replay>(side.forwards[i], *side.trace, side.tokens,
-                                                       options.checkpoints, threads)}};
-    judge_checkpoints(scope, judged, model, other);
-    if (wrong_rows(other, judgement) >= fewest) continue;
-    fewest = wrong_rows(other, judgement);
-    best = i;
-    out.checkpoints = std::move(other.checkpoints);
-  }
-  std::swap(side.forwards.front(), side.forwards[best]);
+// Arithmetic that engines have, from fine to coarse, for a side that does not say.
+trace::Precision precision_of(const char* compute, const char* activations, const char* kv) {
+  trace::Precision out;
+  out.compute = compute;
+  out.activations = activations;
+  out.kv = kv;
+  return out;
 }
+
+const std::vector<trace::Precision>& likely_precisions() {
+  static const std::vector<trace::Precision> all = {
+      precision_of("f32", "f32", "f16"),       precision_of("f32", "i16", "f16"),
+      precision_of("f32", "f16", "f16"),       precision_of("f32", "bf16", "bf16"),
+      precision_of("f32", "by_weight", "f16"), precision_of("f16", "f16", "f16"),
+      precision_of("bf16", "bf16", "bf16")};
+  return all;
+}
+
+class Judge {
+ public:
+  Judge(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
+        Comparison& out)
+      : scope_(scope), model_(model), options_(options), threads_(threads), out_(out) {}
+
+  void both() {
+    std::vector<Judged> sides;
+    if (scope_.reference.judged())
+      sides.push_back({&scope_.reference, &CheckpointResult::reference, {}});
+    if (scope_.suspect.judged()) sides.push_back({&scope_.suspect, &CheckpointResult::suspect, {}});
+    run(sides, out_);
+    settle(scope_.reference, &CheckpointResult::reference, out_.reference);
+    settle(scope_.suspect, &CheckpointResult::suspect, out_.suspect);
+  }
+
+ private:
+  // Replays the checkpoints that the program has, in order of execution.
+  void run(std::span<const Judged> sides, Comparison& out) const {
+    std::vector<std::unique_ptr<Replay>> replays;
+    for (const Judged& judged : sides) {
+      const SideScope& side = *judged.side;
+      replays.push_back(std::make_unique<Replay>(side.forwards.front(), side.precision, *side.trace,
+                                                 side.tokens, options_.checkpoints, threads_));
+    }
+    Progress progress("replaying", static_cast<int64_t>(out.checkpoints.size()), "checkpoints");
+    for (CheckpointResult& result : out.checkpoints) {
+      const auto started = Clock::now();
+      const auto id = scope_.ids.find(result.name);
+      for (size_t i = 0; i < sides.size(); ++i)
+        if (id != scope_.ids.end() && sides[i].side->trace->has(result.name))
+          result.*sides[i].judgement =
+              judge(*replays[i], id->second,
+                    sides[i].positions.empty() ? positions_to_judge(scope_, *sides[i].side, result)
+                                               : sides[i].positions,
+                    scope_.compared);
+      result.seconds += seconds_since(started);
+      progress.advance(1);
+      // Traces and models may be larger than memory; every checkpoint has pages of its own.
+      for (const Judged& judged : sides) judged.side->trace->release_pages();
+      model_.file().release_pages();
+    }
+  }
+
+  // Where a side does not say what its numbers depended on, and the likeliest does not fit, others
+  // are tried at a few positions, and what fits best is what the side is judged by.
+  void settle(SideScope& side, Judgement judgement, SideScopeSummary& summary) {
+    if (!side.judged()) return;
+    const bool contexts = side.forwards.size() > 1;
+    const bool precisions = !side.trace->manifest().engine.precision.compute;
+    if (wrong_rows(out_, judgement, {}) > 0 && (contexts || precisions)) {
+      const std::vector<int64_t> few = few_positions(side, judgement);
+      bool found = contexts && try_forwards(side, judgement, few);
+      if (precisions && try_precisions(side, judgement, few)) {
+        found = true;
+        summary.precision = describe(side.precision);
+        out_.notes.push_back(
+            fmt::format("f32 does not explain the numbers of the {}; what fits best: {}", side.name,
+                        summary.precision));
+      }
+      const Judged all[] = {{&side, judgement, {}}};
+      if (found) run(all, out_);
+    }
+    if (!contexts) return;
+    summary.assumed = side.forwards.front().settings;
+    out_.notes.push_back(fmt::format(
+        "the {} does not say its context length; {}: {}", side.name,
+        wrong_rows(out_, judgement, {}) == 0 ? "what fits" : "what fits best", summary.assumed));
+  }
+
+  // Some that are wrong, and some of all.
+  std::vector<int64_t> few_positions(const SideScope& side, Judgement judgement) const {
+    constexpr size_t kOfEach = 4;
+    std::set<int64_t> wrong;
+    for (const CheckpointResult& result : out_.checkpoints)
+      wrong.insert((result.*judgement).defects.begin(), (result.*judgement).defects.end());
+    std::set<int64_t> chosen;
+    const auto add = [&](const std::vector<int64_t>& from) {
+      for (size_t i = 0; i < kOfEach && !from.empty(); ++i)
+        chosen.insert(from[i * (from.size() - 1) / (kOfEach - 1)]);
+    };
+    add({wrong.begin(), wrong.end()});
+    add(side.replayed);
+    return {chosen.begin(), chosen.end()};
+  }
+
+  size_t attempt(const SideScope& side, Judgement judgement,
+                 const std::vector<int64_t>& positions) const {
+    Comparison trial;
+    trial.checkpoints = out_.checkpoints;
+    for (CheckpointResult& result : trial.checkpoints) result.*judgement = {};
+    const Judged some[] = {{&side, judgement, positions}};
+    run(some, trial);
+    return wrong_rows(trial, judgement, positions);
+  }
+
+  bool try_forwards(SideScope& side, Judgement judgement, const std::vector<int64_t>& positions) {
+    size_t fewest = wrong_rows(out_, judgement, positions);
+    bool found = false;
+    for (size_t i = 1; i < side.forwards.size() && fewest > 0; ++i) {
+      std::swap(side.forwards.front(), side.forwards[i]);
+      const size_t wrong = attempt(side, judgement, positions);
+      if (wrong >= fewest) {
+        std::swap(side.forwards.front(), side.forwards[i]);
+        continue;
+      }
+      fewest = wrong;
+      found = true;
+    }
+    return found;
+  }
+
+  // A coarser arithmetic hides part of every mistake: it has to explain most of what is wrong.
+  bool try_precisions(SideScope& side, Judgement judgement, const std::vector<int64_t>& positions) {
+    const trace::Precision before = side.precision;
+    size_t fewest = attempt(side, judgement, positions);
+    std::optional<trace::Precision> best;
+    for (const trace::Precision& precision : likely_precisions()) {
+      if (fewest == 0) break;
+      side.precision = precision;
+      const size_t wrong = attempt(side, judgement, positions);
+      if (2 * wrong >= fewest) continue;
+      fewest = wrong;
+      best = precision;
+    }
+    side.precision = best.value_or(before);
+    return best.has_value();
+  }
+
+  Scope& scope_;
+  const model::Model& model_;
+  const CompareOptions& options_;
+  const int threads_;
+  Comparison& out_;
+};
 
 }  // namespace
 
 void judge_all(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
                Comparison& out) {
-  std::vector<Judged> sides;
-  const auto add = [&](const SideScope& side, SideJudgement CheckpointResult::*judgement) {
-    if (side.judged())
-      sides.push_back({&side, judgement,
-                       std::make_unique<Replay>(side.forwards.front(), *side.trace, side.tokens,
-                                                options.checkpoints, threads)});
-  };
-  add(scope.reference, &CheckpointResult::reference);
-  add(scope.suspect, &CheckpointResult::suspect);
-  judge_checkpoints(scope, sides, model, out);
-  const auto settle = [&](SideScope& side, SideJudgement CheckpointResult::*judgement,
-                          SideScopeSummary& summary) {
-    if (side.forwards.size() < 2) return;
-    try_other_forwards(scope, model, options, threads, side, judgement, out);
-    summary.assumed = side.forwards.front().settings;
-    out.notes.push_back(fmt::format(
-        "the {} does not say its context length; {}: {}", side.name,
-        wrong_rows(out, judgement) == 0 ? "what fits" : "what fits best", summary.assumed));
-  };
-  settle(scope.reference, &CheckpointResult::reference, out.reference);
-  settle(scope.suspect, &CheckpointResult::suspect, out.suspect);
+  Judge(scope, model, options, threads, out).both();
   if (!scope.reference.judged() || !scope.suspect.judged()) return;
   const Forward& a = scope.reference.forwards.front();
   const Forward& b = scope.suspect.forwards.front();

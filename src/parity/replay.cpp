@@ -57,14 +57,14 @@ double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
 
 }  // namespace
 
-Replay::Replay(const Forward& forward, const trace::Trace& trace, std::span<const int32_t> tokens,
-               std::string_view used, int threads)
+Replay::Replay(const Forward& forward, const trace::Precision& precision, const trace::Trace& trace,
+               std::span<const int32_t> tokens, std::string_view used, int threads)
     : forward_(forward),
       program_(forward.program),
       trace_(trace),
       tokens_(tokens.begin(), tokens.end()),
       producer_(program_.values.size()),
-      arithmetic_(arithmetic_of(trace.manifest().engine.precision, stored_dtype(trace))),
+      arithmetic_(arithmetic_of(precision, stored_dtype(trace))),
       threads_(threads) {
   for (const op::Op& op : program_.ops)
     for (const op::ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;

@@ -27,8 +27,9 @@ class Replay {
   // `tokens`: of every position. The weights of `forward` are the truth. Of the trace only the
   // checkpoints in the set `used` (trace/checkpoints.h) are read: a bug between two of them is an
   // error of the second, and cannot pass as inherited from one that nobody judged.
-  Replay(const Forward& forward, const trace::Trace& trace, std::span<const int32_t> tokens,
-         std::string_view used, int threads);
+  // `precision`: of the engine's arithmetic.
+  Replay(const Forward& forward, const trace::Precision& precision, const trace::Trace& trace,
+         std::span<const int32_t> tokens, std::string_view used, int threads);
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.

@@ -95,8 +95,11 @@ int64_t whole_logits(const Traces& traces, const model::Model* model) {
 Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
                            const CompareOptions& options, Comparison& out) {
   Scope scope;
-  scope.reference = {"reference", &traces.reference, {}, {}, {}, false};
-  scope.suspect = {"suspect", &traces.suspect, {}, {}, {}, false};
+  scope.reference = {
+      "reference", &traces.reference, {}, traces.reference.manifest().engine.precision, {}, {},
+      false};
+  scope.suspect = {
+      "suspect", &traces.suspect, {}, traces.suspect.manifest().engine.precision, {}, {}, false};
   const auto& a = traces.reference.manifest().tokens;
   const auto& b = traces.suspect.manifest().tokens;
   scope.reference.tokens = a.empty() ? b : a;

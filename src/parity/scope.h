@@ -24,6 +24,7 @@ struct SideScope {
   const char* name;
   const trace::Trace* trace;
   std::vector<Forward> forwards;  // of the model that was given; empty: the side is not judged
+  trace::Precision precision;     // as it says, or what fits where it does not
   std::vector<int32_t> tokens;    // of its positions: its own, or the other's where it does not say
   std::vector<int64_t> replayed;  // positions
   // It names a file of another name than the one given, and has no fingerprint: its numbers decide.

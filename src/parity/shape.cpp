@@ -45,7 +45,8 @@ void find_shape(const Scope& scope, const CompareOptions& options, int threads, 
   if (!side.judged() || judgement(*result, of_suspect).judged == 0) return;
 
   const op::Program& program = side.forwards.front().program;
-  Replay replay(side.forwards.front(), *side.trace, side.tokens, options.checkpoints, threads);
+  Replay replay(side.forwards.front(), side.precision, *side.trace, side.tokens,
+                options.checkpoints, threads);
   defect.after = replay.starts_after(id->second, defect.position);
   ErrorShape shape;
   shape.rows = judgement(*result, of_suspect).judged;

@@ -211,7 +211,9 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
         {"judged", side.judged},
         {"positions", side.positions},
         {"positions_alone", side.beyond_shared},
-        {"assumed", side.assumed.empty() ? ordered_json(nullptr) : ordered_json(side.assumed)}};
+        {"assumed", side.assumed.empty() ? ordered_json(nullptr) : ordered_json(side.assumed)},
+        {"assumed_precision",
+         side.precision.empty() ? ordered_json(nullptr) : ordered_json(side.precision)}};
   };
   out["reference"] = party(subject.reference, c.reference);
   out["suspect"] = party(subject.suspect, c.suspect);

@@ -157,14 +157,14 @@ std::string headline(const Comparison& c) {
     return fmt::format("Not in parity: {}", defect_clause(c));
   }
   const std::string covered = fmt::format("coverage {}", percent(c.coverage));
-  if (c.verdict == "inconclusive")
-    return c.evidence.enough()
-               ? fmt::format(
-                     "Inconclusive: nothing that was compared is wrong, but {} is less than "
-                     "the {} asked for",
-                     covered, percent(c.min_coverage.value_or(1)))
-               : fmt::format("Inconclusive: nothing that was compared is wrong, but {}; {}",
-                             c.evidence.missing, covered);
+  if (c.verdict == "inconclusive") {
+    const std::string but = !c.doubt.empty() ? fmt::format("{}; {}", c.doubt, covered)
+                            : c.evidence.enough()
+                                ? fmt::format("{} is less than the {} asked for", covered,
+                                              percent(c.min_coverage.value_or(1)))
+                                : fmt::format("{}; {}", c.evidence.missing, covered);
+    return fmt::format("Inconclusive: nothing that was compared is wrong, but {}", but);
+  }
   if (c.verdict == "different settings")
     return fmt::format(
         "Not in parity: the sides ran with different settings, {}; each is within "

@@ -178,11 +178,7 @@ Party describe(const trace::Trace& trace) {
   Party out{trace.folder(), engine.name};
   if (!engine.version.empty()) out.engine += fmt::format(" {}", engine.version);
   if (!engine.device.empty()) out.engine += fmt::format(" on {}", engine.device);
-  const trace::Precision& precision = engine.precision;
-  out.engine += fmt::format(", {}", precision.compute.value_or("precision unknown"));
-  if (precision.activations && precision.activations != precision.compute)
-    out.engine += ", activations " + *precision.activations;
-  if (precision.kv && precision.kv != precision.compute) out.engine += ", kv " + *precision.kv;
+  out.engine += fmt::format(", {}", parity::describe(engine.precision));
   return out;
 }
 
