@@ -43,35 +43,41 @@ struct Range {
 };
 
 Range penalized(double logit, double penalty, bool occurred) {
-  if (penalty == 1 || !occurred || !std::isfinite(logit)) return {logit, logit};
+  if (!occurred || !std::isfinite(logit)) return {logit, logit};
   const double other = logit > 0 ? logit / penalty : logit * penalty;
   return {std::min(logit, other), std::max(logit, other)};
 }
 
-// Whether a random choice may have fallen on a token. Engines apply temperature, top-k, top-p and
-// min-p in different orders: only what every order excludes is impossible.
-bool may_be_drawn(std::span<const double> logits, double value, double largest,
-                  const DeclaredSampling& s, double slack) {
+// Whether a random choice may have fallen on a token of this value. Engines apply temperature,
+// top-k, top-p and min-p in different orders: only what every order excludes is impossible.
+// `range`: what each token's logit may have been.
+template <class F>
+bool may_be_drawn(size_t count, const F& range, double value, const DeclaredSampling& s,
+                  double slack) {
   if (value == -std::numeric_limits<double>::infinity()) return false;
+  double largest = value;
+  for (size_t i = 0; i < count; ++i)
+    if (const double least = range(i).least; least > largest) largest = least;
   const double hottest = std::max(1.0, s.temperature);
   if (s.min_p > 0 && std::exp((value + slack - largest) / hottest) < s.min_p * (1 - 1e-6))
     return false;
   int64_t larger = 0;
   double total[2] = {0, 0};   // of all tokens: as they are, and at the temperature
-  double before[2] = {0, 0};  // of those that are larger
-  for (const double logit : logits) {
-    if (std::isnan(logit)) continue;
-    const double weights[2] = {std::exp(logit - largest),
-                               std::exp((logit - largest) / s.temperature)};
-    const bool is_larger = logit > value + slack;
+  double before[2] = {0, 0};  // of those that are larger, at the least
+  for (size_t i = 0; i < count; ++i) {
+    const Range logit = range(i);
+    if (std::isnan(logit.least)) continue;
+    const bool is_larger = logit.least > value + slack;
     larger += is_larger ? 1 : 0;
-    for (int i = 0; i < 2; ++i) {
-      total[i] += weights[i];
-      if (is_larger) before[i] += weights[i];
+    const double off = (is_larger ? logit.least : logit.most) - largest;
+    const double weights[2] = {std::exp(off), std::exp(off / s.temperature)};
+    for (int k = 0; k < 2; ++k) {
+      total[k] += weights[k];
+      if (is_larger) before[k] += weights[k];
     }
   }
   if (s.top_k > 0 && larger >= s.top_k) return false;
-  const auto excluded = [&](int i) { return before[i] >= total[i] * (s.top_p + 1e-6); };
+  const auto excluded = [&](int k) { return before[k] >= total[k] * (s.top_p + 1e-6); };
   return s.top_p >= 1 || !excluded(0) || !excluded(1);
 }
 
@@ -146,24 +152,19 @@ Choice judge_choice(std::span<const double> logits, int32_t token, std::span<con
     return out;
   }
   const std::set<int32_t> occurred(history.begin(), history.end());
-  const Range own = penalized(out.logit, s.repeat_penalty, occurred.contains(token));
-  if (s.repeat_penalty == 1) {
-    out.possible =
-        s.random() ? may_be_drawn(logits, out.logit, out.largest_logit, s, slack) : out.is_largest;
+  const auto range = [&](size_t i) {
+    return s.repeat_penalty == 1
+               ? Range{logits[i], logits[i]}
+               : penalized(logits[i], s.repeat_penalty, occurred.contains(static_cast<int32_t>(i)));
+  };
+  // As favourable to this token as can be.
+  const double own = range(static_cast<size_t>(token)).most;
+  if (s.random()) {
+    out.possible = may_be_drawn(logits.size(), range, own, s, slack);
     return out;
   }
-  // With a penalty: as favourable to this token as can be.
-  std::vector<double> others(logits.begin(), logits.end());
-  for (const int32_t id : occurred)
-    if (id < static_cast<int32_t>(others.size()))
-      others[static_cast<size_t>(id)] =
-          penalized(others[static_cast<size_t>(id)], s.repeat_penalty, true).least;
-  others[static_cast<size_t>(token)] = own.most;
-  double largest = own.most;
-  for (const double other : others)
-    largest = std::max(largest, std::isnan(other) ? largest : other);
-  out.possible =
-      s.random() ? may_be_drawn(others, own.most, largest, s, slack) : own.most + slack >= largest;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (range(i).least > own + slack) out.possible = false;
   return out;
 }
 

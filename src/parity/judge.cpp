@@ -54,15 +54,30 @@ using Judgement = SideJudgement CheckpointResult::*;  // of one side
 struct Judged {
   const SideScope* side;
   Judgement judgement;
-  std::vector<int64_t> positions;  // empty: all that the side is to be judged at
 };
 
-size_t wrong_rows(const Comparison& c, Judgement judgement, std::span<const int64_t> positions) {
-  size_t out = 0;
-  for (const CheckpointResult& result : c.checkpoints)
-    for (const int64_t position : (result.*judgement).defects)
-      out += positions.empty() || std::ranges::binary_search(positions, position) ? 1 : 0;
-  return out;
+bool any_wrong(const Comparison& c, Judgement judgement) {
+  return std::ranges::any_of(c.checkpoints, [&](const CheckpointResult& result) {
+    return !(result.*judgement).defects.empty();
+  });
+}
+
+int64_t count_wrong(std::span<const OwnError> rows) {
+  return std::ranges::count_if(rows, &OwnError::defect);
+}
+
+// An engine with a coarse arithmetic has its errors wherever it rounds. So of the rows to which it
+// grants much more than the fine one, most must be beyond the fine one; a single mistake is not.
+bool is_used(std::span<const OwnError> fine, std::span<const OwnError> coarse) {
+  constexpr double kMuchMore = 8;
+  int64_t granted = 0;
+  int64_t used = 0;
+  for (size_t i = 0; i < std::min(fine.size(), coarse.size()); ++i) {
+    if (coarse[i].expected <= kMuchMore * fine[i].expected) continue;
+    ++granted;
+    used += fine[i].defect() ? 1 : 0;
+  }
+  return 2 * used > granted;
 }
 
 // Arithmetic that engines have, from fine to coarse, for a side that does not say.
@@ -92,8 +107,8 @@ class Judge {
   void both() {
     std::vector<Judged> sides;
     if (scope_.reference.judged())
-      sides.push_back({&scope_.reference, &CheckpointResult::reference, {}});
-    if (scope_.suspect.judged()) sides.push_back({&scope_.suspect, &CheckpointResult::suspect, {}});
+      sides.push_back({&scope_.reference, &CheckpointResult::reference});
+    if (scope_.suspect.judged()) sides.push_back({&scope_.suspect, &CheckpointResult::suspect});
     run(sides, out_);
     settle(scope_.reference, &CheckpointResult::reference, out_.reference);
     settle(scope_.suspect, &CheckpointResult::suspect, out_.suspect);
@@ -115,9 +130,7 @@ class Judge {
       for (size_t i = 0; i < sides.size(); ++i)
         if (id != scope_.ids.end() && sides[i].side->trace->has(result.name))
           result.*sides[i].judgement =
-              judge(*replays[i], id->second,
-                    sides[i].positions.empty() ? positions_to_judge(scope_, *sides[i].side, result)
-                                               : sides[i].positions,
+              judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
                     scope_.compared);
       result.seconds += seconds_since(started);
       progress.advance(1);
@@ -133,24 +146,24 @@ class Judge {
     if (!side.judged()) return;
     const bool contexts = side.forwards.size() > 1;
     const bool precisions = !side.trace->manifest().engine.precision.compute;
-    if (wrong_rows(out_, judgement, {}) > 0 && (contexts || precisions)) {
+    if (any_wrong(out_, judgement) && (contexts || precisions)) {
       const std::vector<int64_t> few = few_positions(side, judgement);
-      bool found = contexts && try_forwards(side, judgement, few);
-      if (precisions && try_precisions(side, judgement, few)) {
+      bool found = contexts && try_forwards(side, few);
+      if (precisions && try_precisions(side, few)) {
         found = true;
         summary.precision = describe(side.precision);
         out_.notes.push_back(
             fmt::format("f32 does not explain the numbers of the {}; what fits best: {}", side.name,
                         summary.precision));
       }
-      const Judged all[] = {{&side, judgement, {}}};
+      const Judged all[] = {{&side, judgement}};
       if (found) run(all, out_);
     }
     if (!contexts) return;
     summary.assumed = side.forwards.front().settings;
-    out_.notes.push_back(fmt::format(
-        "the {} does not say its context length; {}: {}", side.name,
-        wrong_rows(out_, judgement, {}) == 0 ? "what fits" : "what fits best", summary.assumed));
+    out_.notes.push_back(fmt::format("the {} does not say its context length; {}: {}", side.name,
+                                     any_wrong(out_, judgement) ? "what fits best" : "what fits",
+                                     summary.assumed));
   }
 
   // Some that are wrong, and some of all.
@@ -169,22 +182,29 @@ class Judge {
     return {chosen.begin(), chosen.end()};
   }
 
-  size_t attempt(const SideScope& side, Judgement judgement,
-                 const std::vector<int64_t>& positions) const {
-    Comparison trial;
-    trial.checkpoints = out_.checkpoints;
-    for (CheckpointResult& result : trial.checkpoints) result.*judgement = {};
-    const Judged some[] = {{&side, judgement, positions}};
-    run(some, trial);
-    return wrong_rows(trial, judgement, positions);
+  // Rows at a few positions, judged by what the side is now taken for.
+  std::vector<OwnError> attempt(const SideScope& side,
+                                const std::vector<int64_t>& positions) const {
+    Replay replay(side.forwards.front(), side.precision, *side.trace, side.tokens,
+                  options_.checkpoints, threads_);
+    std::vector<OwnError> out;
+    for (const CheckpointResult& result : out_.checkpoints) {
+      const auto id = scope_.ids.find(result.name);
+      if (id == scope_.ids.end() || !side.trace->has(result.name)) continue;
+      if (const auto rows = replay.judge(id->second, positions))
+        out.insert(out.end(), rows->begin(), rows->end());
+      side.trace->release_pages();
+      model_.file().release_pages();
+    }
+    return out;
   }
 
-  bool try_forwards(SideScope& side, Judgement judgement, const std::vector<int64_t>& positions) {
-    size_t fewest = wrong_rows(out_, judgement, positions);
+  bool try_forwards(SideScope& side, const std::vector<int64_t>& positions) {
+    auto fewest = count_wrong(attempt(side, positions));
     bool found = false;
     for (size_t i = 1; i < side.forwards.size() && fewest > 0; ++i) {
       std::swap(side.forwards.front(), side.forwards[i]);
-      const size_t wrong = attempt(side, judgement, positions);
+      const auto wrong = count_wrong(attempt(side, positions));
       if (wrong >= fewest) {
         std::swap(side.forwards.front(), side.forwards[i]);
         continue;
@@ -195,16 +215,18 @@ class Judge {
     return found;
   }
 
-  // A coarser arithmetic hides part of every mistake: it has to explain most of what is wrong.
-  bool try_precisions(SideScope& side, Judgement judgement, const std::vector<int64_t>& positions) {
+  bool try_precisions(SideScope& side, const std::vector<int64_t>& positions) {
     const trace::Precision before = side.precision;
-    size_t fewest = attempt(side, judgement, positions);
+    const std::vector<OwnError> assumed = attempt(side, positions);
+    auto fewest = count_wrong(assumed);
     std::optional<trace::Precision> best;
     for (const trace::Precision& precision : likely_precisions()) {
       if (fewest == 0) break;
       side.precision = precision;
-      const size_t wrong = attempt(side, judgement, positions);
-      if (2 * wrong >= fewest) continue;
+      const std::vector<OwnError> rows = attempt(side, positions);
+      const auto wrong = count_wrong(rows);
+      // A coarser arithmetic hides part of every mistake: it has to explain most of what is wrong.
+      if (2 * wrong >= fewest || !is_used(assumed, rows)) continue;
       fewest = wrong;
       best = precision;
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "parity/test_judging.h"
+#include "parity/test_support.h"
 
 namespace lockstep::parity {
 namespace {
@@ -355,6 +356,66 @@ TEST_F(Verdicts, DivergencesAreNeverNan) {
       EXPECT_FALSE(std::isnan(c.choices.worst_kl)) << odd;
     }
   }
+}
+
+// A side that does not say its arithmetic is not called wrong for one that honest engines have.
+TEST_F(Verdicts, AnArithmeticThatIsNotSaidIsFoundOut) {
+  const auto plain = [](const std::string& n) {
+    return !n.ends_with("scores") && !n.ends_with("probs");
+  };
+  options.checkpoints = "ops";
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    Recording coarse = only(original, plain);
+    for (auto& [name, value] : coarse.values)
+      for (double& number : value.numbers) number = round_to(number, dtype);
+    coarse.manifest.engine.precision = {};
+    Comparison c = judge(original, coarse);
+    EXPECT_FALSE(c.parity);
+    EXPECT_EQ(c.verdict, "inconclusive") << name(dtype);
+    EXPECT_FALSE(c.first_defect);
+    EXPECT_NE(c.suspect.precision.find(fmt::format("activations {}", name(dtype))),
+              std::string::npos)
+        << c.suspect.precision;
+    EXPECT_TRUE(c.reference.precision.empty());
+    // Declared, it is in parity; declared as something finer, it is wrong.
+    coarse.manifest.engine.precision.compute = "f32";
+    coarse.manifest.engine.precision.activations = std::string(name(dtype));
+    EXPECT_TRUE(judge(original, coarse).parity);
+    coarse.manifest.engine.precision.activations = "f32";
+    EXPECT_EQ(judge(original, coarse).verdict, "defect");
+    // A mistake is found where it is all the same.
+    coarse.manifest.engine.precision = {};
+    for (int64_t i = 0; i < 64; ++i) coarse.at("blk.1.attn_out", 4, i) *= 1.5;
+    c = judge(original, coarse);
+    EXPECT_EQ(c.verdict, "defect");
+    ASSERT_TRUE(c.first_defect);
+    EXPECT_EQ(c.first_defect->checkpoint, "blk.1.attn_out") << name(dtype);
+    EXPECT_EQ(c.first_defect->position, 4);
+  }
+  // And of one that computes in f32 as is assumed.
+  Recording wrong = original;
+  wrong.manifest.engine.precision = {};
+  for (int64_t i = 0; i < 64; ++i) wrong.at("blk.1.attn_out", 4, i) *= 1.01;
+  const Comparison c = judge(original, wrong);
+  ASSERT_TRUE(c.first_defect);
+  EXPECT_EQ(c.first_defect->checkpoint, "blk.1.attn_out");
+  EXPECT_TRUE(c.suspect.precision.empty()) << c.suspect.precision;
+}
+
+TEST_F(Verdicts, AnExactTieIsSaidToBeOne) {
+  Recording a = greedy({3, 141, 59}, 4);
+  Recording b = a;
+  const int32_t chosen = a.manifest.tokens[5];
+  const int32_t other = largest(a, 4, chosen);
+  for (Recording* side : {&a, &b}) side->at("logits", 4, other) = side->at("logits", 4, chosen);
+  b.manifest.tokens[5] = other;
+  const Comparison c = judge(a, b, false);
+  ASSERT_TRUE(c.fork);
+  EXPECT_TRUE(c.fork->tie);
+  EXPECT_TRUE(c.fork->reference->tie);
+  EXPECT_TRUE(c.fork->suspect->is_largest);
+  EXPECT_TRUE(c.parity) << c.verdict;
+  EXPECT_EQ(c.suspect.choices.ties, 1);
 }
 
 // Phi-3's long factors depend on the length of the context, of which a short trace shows nothing.
