@@ -89,7 +89,7 @@ DeclaredSampling declared_sampling(const ordered_json& sampling) {
   bool temperature = false;
   bool greedy = false;
   const auto number = [](const ordered_json& value, auto& field) {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) return false;
+    if (!value.is_number() || !(std::fabs(value.get<double>()) < 1e15)) return false;
     field = value.get<std::remove_reference_t<decltype(field)>>();
     return true;
   };

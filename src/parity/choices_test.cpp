@@ -32,6 +32,8 @@ TEST(Sampling, IsReadAsEnginesWriteIt) {
   for (const ordered_json& bad :
        {ordered_json("hot"), ordered_json(-1), ordered_json(nullptr), ordered_json({1})})
     EXPECT_FALSE(declared_sampling({{"temperature", bad}}).known) << bad;
+  for (const double huge : {1e300, -1e18, std::numeric_limits<double>::infinity()})
+    EXPECT_FALSE(declared_sampling({{"temperature", 1}, {"top_k", huge}}).known);
   EXPECT_EQ(describe(declared_sampling({{"temperature", 0.5}, {"top_k", 40}, {"top_p", 0.9}})),
             "temperature 0.5, top_k 40, top_p 0.9");
 }

@@ -35,8 +35,8 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   measure(traces, scope, threads, out);
   if (scope.program() != nullptr) {
     judge_all(scope, *model, options, threads, out);
-    LS_TRY_VOID(check_renamed(scope.reference, *model, &CheckpointResult::reference, out));
-    LS_TRY_VOID(check_renamed(scope.suspect, *model, &CheckpointResult::suspect, out));
+    LS_TRY_VOID(check_file(scope.reference, *model, &CheckpointResult::reference, out));
+    LS_TRY_VOID(check_file(scope.suspect, *model, &CheckpointResult::suspect, out));
   }
   out.reference.choices = judge_choices(reference, scope.whole_logits, threads);
   out.suspect.choices = judge_choices(suspect, scope.whole_logits, threads);

@@ -254,23 +254,29 @@ void judge_all(Scope& scope, const model::Model& model, const CompareOptions& op
         fmt::format("the reference with {}, the suspect with {}", a.settings, b.settings);
 }
 
-// A side without a fingerprint that names a file of another name may have run a copy of the one
-// that was given. Its numbers tell: those of another model are wrong from the first one on.
-Result<void> check_renamed(const SideScope& side, const model::Model& model,
-                           SideJudgement CheckpointResult::*judgement, const Comparison& c) {
-  if (!side.other_name) return {};
-  for (const CheckpointResult& result : c.checkpoints) {
-    const SideJudgement& first = result.*judgement;
-    if (first.judged == 0) continue;
-    if (2 * std::ssize(first.defects) <= first.judged) return {};
+// A side without a fingerprint may have run another file than the one given, or a copy of it under
+// another name. Its numbers tell: those of another model are wrong from the first one on.
+Result<void> check_file(const SideScope& side, const model::Model& model, Judgement judgement,
+                        Comparison& out) {
+  if (!side.judged() || !side.trace->manifest().model.fingerprint.empty()) return {};
+  const auto first = std::ranges::find_if(out.checkpoints, [&](const CheckpointResult& result) {
+    return (result.*judgement).judged > 0;
+  });
+  if (first == out.checkpoints.end()) return {};
+  const SideJudgement& judged = (*first).*judgement;
+  if (2 * std::ssize(judged.defects) <= judged.judged) return {};
+  if (side.other_name)
     return error(
-        "{} is not the model of the trace {}: it ran {}, and its numbers do not fit this "
-        "file from {} on. Give the file that it ran (-m); where it is this one under "
-        "another name, write its fingerprint into the trace ('lockstep inspect "
-        "--fingerprint')",
+        "{} is not the model of the trace {}: it ran {}, and its numbers do not fit this file from "
+        "{} on. Give the file that it ran (-m); where it is this one under another name, write its "
+        "fingerprint into the trace ('lockstep inspect --fingerprint')",
         model.file().path(), side.trace->folder(), printable(side.trace->manifest().model.file, 80),
-        result.name);
-  }
+        first->name);
+  if (std::ssize(judged.defects) == judged.judged)
+    out.notes.push_back(fmt::format(
+        "the {} is wrong from its first checkpoint on and does not say which file it ran (its "
+        "fingerprint): if it was another one than {}, that is the reason",
+        side.name, model.file().path()));
   return {};
 }
 

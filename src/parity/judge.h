@@ -10,8 +10,9 @@ namespace lockstep::parity {
 void judge_all(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
                Comparison& out);
 
-// An error where the numbers of a side that names a file of another name do not fit this one.
-Result<void> check_renamed(const SideScope& side, const model::Model& model,
-                           SideJudgement CheckpointResult::*judgement, const Comparison& c);
+// An error where the numbers of a side that names a file of another name do not fit this one; a
+// note where a side does not say which it ran and nothing fits.
+Result<void> check_file(const SideScope& side, const model::Model& model,
+                        SideJudgement CheckpointResult::*judgement, Comparison& out);
 
 }  // namespace lockstep::parity

@@ -16,7 +16,8 @@ struct Match {
     kSame,     // by its fingerprint
     kFits,     // nothing speaks against it
     kRenamed,  // nothing but the name of the file
-    kOther,
+    kOther,    // another file, perhaps of the same model in another format
+    kMisfit,   // of another architecture or size
   } how = How::kFits;
   std::string why;  // it is another one, a clause
 };
@@ -65,12 +66,19 @@ Match match(const trace::Trace& trace, const model::Model& model, const std::str
                                                 printable(info.fingerprint, 40), fingerprint)};
   const std::string_view arch = model.config().arch->name;
   if (model::find_architecture(info.architecture) != nullptr && info.architecture != arch)
-    return {How::kOther,
+    return {How::kMisfit,
             fmt::format("its architecture is {}, the file's {}", info.architecture, arch)};
-  if (const auto why = other_sizes(trace, model)) return {How::kOther, *why};
+  if (const auto why = other_sizes(trace, model)) return {How::kMisfit, *why};
   if (other_format(info.quantization, model.file()))
     return {How::kOther,
             fmt::format("its format is {}, which no tensor of the file has", info.quantization)};
+  // Where it lay there may still be a file, and that is the one that it ran.
+  std::error_code failed;
+  if (!info.path.empty() && std::filesystem::is_regular_file(info.path, failed) &&
+      !std::filesystem::equivalent(info.path, model.file().path(), failed))
+    if (const auto ran = gguf::File::open(info.path);
+        ran.ok() && gguf::fingerprint(*ran) != fingerprint)
+      return {How::kOther, fmt::format("it ran {}", printable(info.path, 200))};
   const std::string given = std::filesystem::path(model.file().path()).filename().string();
   const std::string named = std::filesystem::path(info.file).filename().string();
   if (named.ends_with(".gguf") && given.ends_with(".gguf") && named != given)
@@ -103,20 +111,22 @@ Result<void> choose_models(const Traces& traces, const model::Model& model, Scop
   const Match b = match(traces.suspect, model, fingerprint);
   for (const auto& [own, other, side] :
        {std::tuple(&a, &b, &scope.reference), std::tuple(&b, &a, &scope.suspect)}) {
-    if (own->how != How::kOther) continue;
+    if (own->how != How::kOther && own->how != How::kMisfit) continue;
     // Where the other side is known to have run it, the two are of two files, and one is judged.
-    if (other->how != How::kSame)
+    if (own->how == How::kMisfit || other->how != How::kSame)
       return error(
           "{} is not the model of the trace {}, which ran {}: {}. Give the file that it "
           "ran (-m)",
           model.file().path(), side->trace->folder(), named_file(*side->trace), own->why);
+    out.other_models =
+        fmt::format("{} and {}", named_file(traces.reference), named_file(traces.suspect));
     out.notes.push_back(
         fmt::format("the {} ran another model file ({}) than {}: only the other "
                     "side is judged",
                     side->name, named_file(*side->trace), model.file().path()));
   }
   for (const auto& [own, side] : {std::pair(&a, &scope.reference), std::pair(&b, &scope.suspect)}) {
-    if (own->how == How::kOther) continue;
+    if (own->how == How::kOther) continue;  // a misfit does not come this far
     LS_TRY_VOID(check_tokens(*side, model));
     LS_TRY(side->forwards, forwards_of(model, *side->trace));
     side->other_name = own->how == How::kRenamed;

@@ -96,6 +96,9 @@ TEST_F(Verdicts, ATraceOfAnotherModelIsRefused) {
   EXPECT_TRUE(judge(original, other).parity) << "nothing speaks against it";
   const auto refused = [&](const Recording& altered, const char* why) {
     const std::string told = refusal(altered, altered);
+    const std::string one = refusal(altered, other);
+    EXPECT_TRUE(one.find(why) != one.npos || one.find("different architectures") != one.npos)
+        << one;
     EXPECT_NE(told.find("is not the model of the trace"), std::string::npos) << told;
     EXPECT_NE(told.find(why), std::string::npos) << told;
   };
@@ -137,8 +140,16 @@ TEST_F(Verdicts, AnotherNameAloneCountsWhereTheNumbersDoNotFit) {
   EXPECT_NE(told.find("it ran copy.gguf, and its numbers do not fit this file from embedding on"),
             std::string::npos)
       << told;
-  // The same numbers from a file of the same name are the engine's fault.
+  // From a file of the same name they may be the engine's fault, or that of a file elsewhere.
   other.manifest.model.file = "model.gguf";
+  const Comparison c = judge(original, other);
+  EXPECT_EQ(c.first_defect->checkpoint, "embedding");
+  EXPECT_TRUE(any_note(c, "does not say which file it ran"));
+  const TracedModel elsewhere(spec);
+  other.manifest.model.path = elsewhere.model_path();
+  EXPECT_NE(refusal(other, other).find("it ran " + elsewhere.model_path()), std::string::npos);
+  EXPECT_EQ(judge(original, other).other_models, "model.gguf and model.gguf");
+  other.manifest.model.path = "/gone/model.gguf";
   EXPECT_EQ(judge(original, other).first_defect->checkpoint, "embedding");
 }
 

@@ -65,8 +65,9 @@ std::optional<std::string> choices_fact(const Comparison& c) {
 std::string verdict_counts(const Comparison& c) {
   std::array<int64_t, 8> counts{};
   for (const CheckpointResult& result : c.checkpoints)
-    ++counts.at(static_cast<size_t>(result.verdict));
-  std::string out = fmt::format("{}: ", c.checkpoints.size());
+    if (result.known) ++counts.at(static_cast<size_t>(result.verdict));
+  std::string out =
+      fmt::format("{}: ", std::ranges::count_if(c.checkpoints, &CheckpointResult::known));
   const char* separator = "";
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts.at(i) == 0) continue;
@@ -149,7 +150,7 @@ double worst_ratio(const CheckpointResult& result) {
 std::vector<const CheckpointResult*> worst(const Comparison& c, size_t most) {
   std::vector<const CheckpointResult*> out;
   for (const CheckpointResult& result : c.checkpoints)
-    if (result.verdict != Verdict::kExact && result.verdict != Verdict::kMissing)
+    if (result.known && result.verdict != Verdict::kExact && result.verdict != Verdict::kMissing)
       out.push_back(&result);
   const auto severity = [](const CheckpointResult& result) {
     return result.verdict > Verdict::kClose ? static_cast<int>(result.verdict) : 0;
