@@ -169,7 +169,6 @@ struct Comparison {
   std::string other_settings;          // where the forward passes are not the same: how, a clause
   std::string other_models;            // where the sides ran different files: which, a clause
   std::optional<double> min_coverage;  // that was asked for and not reached
-  bool checkpoints_chosen = false;     // by the user
   double seconds = 0;
   std::optional<Fork> fork;
   ChoiceStatistics choices;

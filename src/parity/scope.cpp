@@ -108,12 +108,11 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   note_incomplete(traces.suspect, "suspect", out);
   LS_TRY_VOID(compare_models(traces, out));
   if (model != nullptr) LS_TRY_VOID(choose_models(traces, *model, scope, out));
-  out.checkpoints_chosen = options.checkpoints != "all" && options.checkpoints != "ops";
+  scope.whole_logits = whole_logits(traces, model);
   list_checkpoints(traces, options.checkpoints, scope, out);
   if (out.checkpoints.empty())
     return error("no checkpoint of the traces matches '{}'", options.checkpoints);
   note_ranges(traces, out);
-  scope.whole_logits = whole_logits(traces, model);
   choose_compared(traces, out.tokens, scope);
   out.positions_compared = static_cast<int64_t>(scope.compared.size());
   if (scope.program() != nullptr) {

@@ -46,7 +46,7 @@ int64_t full_width(const trace::CheckpointInfo& info) {
 
 // A vocabulary may be padded on one side, and a log keeps the first numbers of a row; any other
 // value of another width is another value.
-void compare_widths(const Traces& traces, Comparison& out) {
+void compare_widths(const Traces& traces, const Scope& scope, Comparison& out) {
   std::vector<std::string> cut;
   int64_t least = 0;
   int64_t most = 0;
@@ -70,6 +70,8 @@ void compare_widths(const Traces& traces, Comparison& out) {
     }
     if (a.width == b.width) continue;
     c.comparable = c.name == "logits";
+    if (c.comparable && kept < scope.whole_logits)
+      c.share = static_cast<double>(kept) / static_cast<double>(whole);
     out.notes.push_back(fmt::format("{} has {} numbers in the reference and {} in the suspect: {}",
                                     c.name, a.width, b.width,
                                     c.comparable ? "compared as far as both go" : "not compared"));
@@ -125,7 +127,7 @@ void list_checkpoints(const Traces& traces, const std::string& selected, Scope& 
   list_side(traces.suspect, traces.reference, out.unknown_in_suspect);
   note_engine(traces.reference, "reference", out.unknown_in_reference, out);
   note_engine(traces.suspect, "suspect", out.unknown_in_suspect, out);
-  compare_widths(traces, out);
+  compare_widths(traces, scope, out);
 }
 
 }  // namespace lockstep::parity

@@ -249,6 +249,14 @@ TEST_F(Verdicts, LogitsThatWereCutOffSayNothingOfChoices) {
     EXPECT_TRUE(any_note(c, fmt::format("of {} checkpoints only the first 6 numbers of a row",
                                         c.checkpoints.size())));
   }
+  // The same without a word of how long rows were.
+  Recording short_logits = original;
+  short_logits.values["logits"] = log.values.at("logits");
+  const Comparison cut = judge(original, short_logits);
+  EXPECT_TRUE(cut.parity) << cut.verdict;
+  EXPECT_EQ(cut.choices.compared, 0);
+  EXPECT_DOUBLE_EQ(find(cut, "logits").share, 6.0 / 256);
+  EXPECT_LT(cut.coverage, 1);
   Recording differs = log;
   differs.at("blk.0.ffn_act", 2, 3) += 1;
   EXPECT_FALSE(judge(original, differs, false).parity);

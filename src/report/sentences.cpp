@@ -90,6 +90,13 @@ std::string choice_sentence(const parity::Choice& choice) {
                      choice.token, choice.logit, choice.largest, choice.largest_logit);
 }
 
+// Of logits that were cut off, so that nobody takes the verdict for one on all of them.
+std::string cut_clause(const Comparison& c) {
+  const auto logits = std::ranges::find(c.checkpoints, "logits", &parity::CheckpointResult::name);
+  if (logits == c.checkpoints.end() || logits->share >= 1 || logits->positions == 0) return {};
+  return fmt::format("only {} of each row of logits was recorded; ", percent(logits->share));
+}
+
 std::string defect_clause(const Comparison& c) {
   const parity::Defect& defect = *c.first_defect;
   if (!defect.choice) return fmt::format("{} {}", subject_of(defect.side), place(defect));
@@ -156,7 +163,7 @@ std::string headline(const Comparison& c) {
                          printable(c.other_models), place(*c.first_defect));
     return fmt::format("Not in parity: {}", defect_clause(c));
   }
-  const std::string covered = fmt::format("coverage {}", percent(c.coverage));
+  const std::string covered = fmt::format("{}coverage {}", cut_clause(c), percent(c.coverage));
   if (c.verdict == "inconclusive") {
     const std::string but = !c.doubt.empty() ? fmt::format("{}; {}", c.doubt, covered)
                             : c.evidence.enough()
