@@ -47,8 +47,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int64_t lines = 1 + std::count(text.begin(), text.end(), '\n');
   int64_t lost = 0;
   for (const JsonlProblem& problem : reader.problems()) {
-    LS_CHECK(problem.line >= 1 && problem.line <= lines && problem.column >= 1);
-    lost += !problem.kept;
+    LS_CHECK(problem.line >= 1 && problem.line <= problem.last_line && problem.last_line <= lines &&
+             problem.column >= 1);
+    LS_CHECK(problem.lines >= 1 && problem.lines <= problem.last_line - problem.line + 1);
+    lost += problem.kept ? 0 : problem.lines;
   }
   LS_CHECK(records + lost <= lines);
   return 0;

@@ -23,7 +23,8 @@ constexpr size_t kShownProblems = 20;
 Result<int> run(const Flags& flags) {
   LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(flags.log, flags.trace));
   int64_t left_out = 0;
-  for (const trace::JsonlProblem& problem : outcome.problems) left_out += !problem.kept;
+  for (const trace::JsonlProblem& problem : outcome.problems)
+    left_out += problem.kept ? 0 : problem.lines;
   if (flags.json) {
     nlohmann::ordered_json json = {{"trace", flags.trace},
                                    {"rows", outcome.rows},
@@ -35,7 +36,9 @@ Result<int> run(const Flags& flags) {
                                   {"column", problem.column},
                                   {"message", problem.message},
                                   {"truncated", problem.truncated},
-                                  {"kept", problem.kept}});
+                                  {"kept", problem.kept},
+                                  {"lines", problem.lines},
+                                  {"last_line", problem.last_line}});
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     for (size_t i = 0; i < std::min(outcome.problems.size(), kShownProblems); ++i)
@@ -67,8 +70,8 @@ const Command kImportCommand = {
     "  lockstep import engine.jsonl engine_trace\n"
     "  lockstep import engine.jsonl engine_trace --json\n"
     "\n"
-    "Exit status: 0 where every line was read, 1 where some were left out (each is told with line\n"
-    "and column), 2 where none could be.\n",
+    "Exit status: 0 where every line was read, 1 where some were left out (told with line and\n"
+    "column, lines that are wrong in the same way once), 2 where none could be.\n",
     import_command::declare,
 };
 

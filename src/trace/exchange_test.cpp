@@ -72,15 +72,38 @@ TEST_F(Exchange, WhatIsLeftOutIsTold) {
   ASSERT_TRUE(outcome.ok());
   std::vector<std::string> told;
   for (const JsonlProblem& problem : outcome->problems) told.push_back(to_text(problem, "log"));
-  EXPECT_EQ(told, (std::vector<std::string>{
-                      "log:2:1: position 0 has 'a' already",
-                      "log:3:1: 3 values of 'a'; its first line has 2",
-                      "log:4:1: found 'oops', expected '{'",
-                      "log:5:1: team 'other'; a trace is of one engine, here 'toy'",
-                      "log:7:23: the last line is cut off: the line ends, expected the end of a "
-                      "string"}));
+  EXPECT_EQ(
+      told,
+      (std::vector<std::string>{
+          "log:2:1: position 0 has 'a' already; the first is taken (did two runs write to "
+          "the log?)",
+          "log:3:1: 3 values of 'a'; its first line has 2", "log:4:1: found 'oops', expected '{'",
+          "log:5:1: team 'other'; a trace is of one engine, here 'toy'",
+          "log:7:23: the last line is cut off: the line ends, expected the end of a "
+          "string"}));
   EXPECT_EQ(outcome->rows, 2);
   EXPECT_EQ(Trace::open(path("trace"))->row("a", 0)->at(0, 0), 1);
+}
+
+TEST_F(Exchange, TheSameProblemOfManyLinesIsToldOnce) {
+  std::string text;
+  for (int run = 0; run < 3; ++run)
+    for (int position = 0; position < 20; ++position)
+      text +=
+          line("a", position, "1,2", R"("dtype":"q9")") + fmt::format("progress {}\n", position);
+  write("log", text);
+  const auto outcome = import_jsonl(path("log"), path("trace"));
+  ASSERT_TRUE(outcome.ok());
+  std::vector<std::string> told;
+  for (const JsonlProblem& problem : outcome->problems) told.push_back(to_text(problem, "log"));
+  EXPECT_EQ(told, (std::vector<std::string>{
+                      "log:1:54: dtype 'q9' is not known; taken as f32 (and 59 more lines like it, "
+                      "the last is line 119)",
+                      "log:2:1: found 'progress 0', expected '{' (and 59 more lines like it, the "
+                      "last is line 120)",
+                      "log:41:1: position 0 has 'a' already; the first is taken (did two runs "
+                      "write to the log?) (and 39 more lines like it, the last is line 119)"}));
+  EXPECT_EQ(outcome->rows, 20);
 }
 
 TEST_F(Exchange, GarbageSurvivesTheTypeThatALogClaims) {

@@ -47,9 +47,29 @@ bool JsonlRecord::exact() const {
   return digits >= kDigits[static_cast<int>(dtype.value_or(DType::kF32))];
 }
 
+void add_problem(std::vector<JsonlProblem>& problems, JsonlProblem problem) {
+  if (problem.way.empty()) problem.way = problem.message;
+  problem.last_line = std::max(problem.last_line, problem.line);
+  const auto same = std::ranges::find_if(problems, [&](const JsonlProblem& other) {
+    return other.way == problem.way && other.kept == problem.kept &&
+           other.truncated == problem.truncated;
+  });
+  if (same == problems.end()) {
+    problems.push_back(std::move(problem));
+    return;
+  }
+  same->lines += problem.lines;
+  same->last_line = std::max(same->last_line, problem.last_line);
+}
+
 std::string to_text(const JsonlProblem& problem, const std::string& path) {
-  return fmt::format("{}:{}:{}: {}", printable(path), problem.line, problem.column,
-                     problem.message);
+  std::string text =
+      fmt::format("{}:{}:{}: {}", printable(path), problem.line, problem.column, problem.message);
+  if (problem.lines == 2) text += fmt::format(" (and line {} like it)", problem.last_line);
+  if (problem.lines > 2)
+    text += fmt::format(" (and {} more lines like it, the last is line {})", problem.lines - 1,
+                        problem.last_line);
+  return text;
 }
 
 Result<JsonlReader> JsonlReader::open(const std::string& path) {
@@ -81,7 +101,7 @@ std::optional<JsonlRecord> JsonlReader::next() {
         problem.truncated = true;
         problem.message = "the last line is cut off: " + problem.message;
       }
-      problems_.push_back(std::move(problem));
+      add_problem(problems_, std::move(problem));
     }
     if (!outcome.record) continue;
     outcome.record->line = line_;

@@ -33,15 +33,22 @@ struct JsonlRecord {
   bool exact() const;
 };
 
+// What is wrong with a line, or with many: lines that are wrong in the same way are one problem.
 struct JsonlProblem {
-  int64_t line = 0;
+  int64_t line = 0;    // the first such line
   int64_t column = 0;  // byte in the line, from 1
   std::string message;
   bool truncated = false;  // the last line ends in the middle, as a killed writer leaves it
   bool kept = false;       // the line was used all the same
+  std::string way = {};    // in which it is wrong; the message may say more
+  int64_t lines = 1;
+  int64_t last_line = 0;
 };
 
-// "LOG:3:17: message".
+// Adds to the problem of the same way, or as a new one.
+void add_problem(std::vector<JsonlProblem>& problems, JsonlProblem problem);
+
+// "LOG:3:17: message (and 4 more lines like it, the last is line 9)".
 std::string to_text(const JsonlProblem& problem, const std::string& path);
 
 // Reads line by line; memory is that of one line.

@@ -64,13 +64,14 @@ Index index_of(JsonlReader& log, std::vector<JsonlProblem>& problems) {
   Index index;
   std::map<std::string, size_t, std::less<>> columns;
   while (const auto record = log.next()) {
-    const auto left_out = [&](std::string message) {
-      problems.push_back({record->line, 1, std::move(message), false, false});
+    const auto left_out = [&](std::string message, std::string way) {
+      add_problem(problems, {record->line, 1, std::move(message), false, false, std::move(way)});
     };
     if (index.rows == 0) index.team = record->team;
     if (record->team != index.team) {
       left_out(fmt::format("team '{}'; a trace is of one engine, here '{}'",
-                           printable(record->team, 40), printable(index.team, 40)));
+                           printable(record->team, 40), printable(index.team, 40)),
+               "another team");
       continue;
     }
     const auto width = static_cast<int64_t>(record->values.size());
@@ -86,14 +87,17 @@ Index index_of(JsonlReader& log, std::vector<JsonlProblem>& problems) {
     Column& column = index.columns[which];
     if (width != column.width) {
       left_out(fmt::format("{} values of '{}'; its first line has {}", width,
-                           printable(record->checkpoint, 80), column.width));
+                           printable(record->checkpoint, 80), column.width),
+               "another number of values");
       continue;
     }
     auto& cells = index.positions[record->position];
     const auto same = [&](const Cell& cell) { return cell.column == which; };
     if (std::ranges::any_of(cells, same)) {
-      left_out(fmt::format("position {} has '{}' already", record->position,
-                           printable(record->checkpoint, 80)));
+      left_out(fmt::format("position {} has '{}' already; the first is taken (did two runs write "
+                           "to the log?)",
+                           record->position, printable(record->checkpoint, 80)),
+               "a position twice");
       continue;
     }
     for (const double value : record->values)

@@ -20,6 +20,7 @@ constexpr size_t kMostDims = 8;
 struct Bad {
   size_t at;
   std::string message;
+  std::string way = {};  // as in JsonlProblem
 };
 
 class LineParser {
@@ -39,7 +40,8 @@ class LineParser {
   [[noreturn]] void bad(std::string_view expected) const {
     if (at_end()) throw Bad{at_, fmt::format("the line ends, expected {}", expected)};
     throw Bad{at_,
-              fmt::format("found '{}', expected {}", printable(text_.substr(at_), 16), expected)};
+              fmt::format("found '{}', expected {}", printable(text_.substr(at_), 16), expected),
+              fmt::format("expected {}", expected)};
   }
 
   void take(char c, std::string_view expected) {
@@ -78,7 +80,8 @@ class LineParser {
       const std::string text = string();
       const std::optional<double> value = number_of(text, record);
       if (!value)
-        throw Bad{start, fmt::format("found '{}', expected a number", printable(text, 40))};
+        throw Bad{start, fmt::format("found '{}', expected a number", printable(text, 40)),
+                  "expected a number"};
       return *value;
     }
     size_t end = at_;
@@ -252,7 +255,8 @@ int64_t integer(LineParser& in, int64_t most, std::string_view expected) {
   JsonlRecord unused;
   const double value = in.number(unused);
   if (!(value >= 0 && value <= static_cast<double>(most)) || value != std::floor(value))
-    throw Bad{start, fmt::format("found {}, expected {}", value, expected)};
+    throw Bad{start, fmt::format("found {}, expected {}", value, expected),
+              fmt::format("expected {}", expected)};
   return static_cast<int64_t>(value);
 }
 
@@ -273,7 +277,8 @@ std::vector<int64_t> read_shape(LineParser& in) {
   }
   const std::string text = in.string();
   const auto wrong = [&] {
-    return Bad{start, fmt::format("found '{}', expected {}", printable(text, 40), kExpected)};
+    return Bad{start, fmt::format("found '{}', expected {}", printable(text, 40), kExpected),
+               fmt::format("expected {}", kExpected)};
   };
   std::string_view rest = text;
   const auto trim = [&] {
@@ -323,8 +328,9 @@ std::string any_text(LineParser& in) {
 
 LineOutcome read_jsonl_line(std::string_view line) {
   LineOutcome outcome;
-  const auto problem = [&](size_t at, std::string message, bool kept) {
-    outcome.problems.push_back({0, static_cast<int64_t>(at) + 1, std::move(message), false, kept});
+  const auto problem = [&](size_t at, std::string message, bool kept, std::string way) {
+    outcome.problems.push_back(
+        {0, static_cast<int64_t>(at) + 1, std::move(message), false, kept, std::move(way)});
   };
   JsonlRecord record;
   LineParser in(line);
@@ -351,7 +357,7 @@ LineOutcome read_jsonl_line(std::string_view line) {
         record.dtype = dtype_of(name);
         if (!record.dtype)
           problem(start, fmt::format("dtype '{}' is not known; taken as f32", printable(name, 40)),
-                  true);
+                  true, "a dtype that is not known");
       } else if (field == "shape") {
         record.shape = read_shape(in);
       } else if (field == "ts") {
@@ -371,11 +377,12 @@ LineOutcome read_jsonl_line(std::string_view line) {
     for (const int64_t extent : record.shape)
       if (__builtin_mul_overflow(size, extent, &size)) throw Bad{0, "'shape' is too large"};
     if (!record.shape.empty() && size < static_cast<int64_t>(record.values.size()))
-      throw Bad{0, fmt::format("{} values for a shape of {}", record.values.size(), size)};
+      throw Bad{0, fmt::format("{} values for a shape of {}", record.values.size(), size),
+                "more values than the shape has"};
     outcome.record = std::move(record);
   } catch (const Bad& bad) {
     outcome.at_end = in.at_end() && bad.at >= line.size();
-    problem(bad.at, bad.message, false);
+    problem(bad.at, bad.message, false, bad.way);
   }
   return outcome;
 }
