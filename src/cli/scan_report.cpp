@@ -50,21 +50,38 @@ void print_wrapped(std::string_view text, size_t indent, int64_t width) {
   }
 }
 
+// "blk.0.q, blk.1.q, 3 more".
+std::string names_text(std::span<const std::string> names) {
+  constexpr size_t kShownNames = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShownNames); ++i)
+    text += (i > 0 ? ", " : "") + printable(names[i]);
+  if (names.size() > kShownNames) text += fmt::format(", {} more", names.size() - kShownNames);
+  return text;
+}
+
 void print_cluster(const Cluster& cluster, const Screen& screen) {
   const auto& kind = forensics::info(cluster.kind);
-  const std::string title = fmt::format("{}: {}", printable(cluster.checkpoint), kind.title);
+  const std::string title = fmt::format("{}: {}", printable(cluster.checkpoints[0]), kind.title);
   fmt::print("  {}\n", kind.garbage ? screen.paint.red(title) : screen.paint.bold(title));
   std::string places = fmt::format("positions {}", range_text(cluster.positions));
-  if (cluster.kind != forensics::Kind::kMasked) {
-    places += fmt::format("; values {}; {} numbers", range_text(cluster.values), cluster.numbers);
-    if (cluster.largest > 0)
-      places +=
-          cluster.smallest == cluster.largest
-              ? fmt::format(", magnitude {:.2g}", cluster.largest)
-              : fmt::format(", magnitudes {:.2g} to {:.2g}", cluster.smallest, cluster.largest);
-  }
+  if (cluster.whole_rows)
+    places += fmt::format("; whole rows, {} numbers", cluster.numbers);
+  else if (cluster.kind == forensics::Kind::kMasked)
+    places += fmt::format("; {} numbers", cluster.numbers);
+  else
+    places += fmt::format("; columns {}; {} numbers", range_text(cluster.values), cluster.numbers);
+  if (cluster.largest > 0 && cluster.kind != forensics::Kind::kMasked)
+    places += cluster.smallest == cluster.largest
+                  ? fmt::format(", magnitude {:.2g}", cluster.largest)
+                  : fmt::format(", magnitudes {:.2g} to {:.2g}", cluster.smallest, cluster.largest);
+  if (kind.garbage) places += fmt::format("; {:.0f}% sure", 100 * cluster.score);
   print_wrapped(places, 4, screen.width);
   print_wrapped(printable(cluster.evidence), 4, screen.width);
+  if (cluster.checkpoints.size() > 1)
+    print_wrapped(
+        fmt::format("the same at {}", names_text(std::span(cluster.checkpoints).subspan(1))), 4,
+        screen.width);
 }
 
 Table stats_table(bool positions) {
@@ -112,6 +129,20 @@ ordered_json stats_json(const RowStats& stats) {
   return json;
 }
 
+// Garbage first. What is no garbage stands apart: nobody should fear it.
+void print_clusters(const Report& report, const Screen& screen) {
+  for (const bool garbage : {true, false}) {
+    std::vector<const Cluster*> clusters;
+    for (const Cluster& cluster : report.clusters)
+      if (is_garbage(cluster) == garbage) clusters.push_back(&cluster);
+    if (!garbage && !clusters.empty()) fmt::print("\n  Not garbage, but easily taken for it\n");
+    for (size_t i = 0; i < std::min(clusters.size(), kShownClusters); ++i)
+      print_cluster(*clusters[i], screen);
+    if (clusters.size() > kShownClusters)
+      fmt::print("  ... and {} more findings (--json has all)\n", clusters.size() - kShownClusters);
+  }
+}
+
 }  // namespace
 
 void print_report(const Report& report, const Screen& screen) {
@@ -129,25 +160,25 @@ void print_report(const Report& report, const Screen& screen) {
                                                     share(report.garbage_numbers, report.numbers)));
   fmt::print("  {} in {} rows of {} checkpoints\n", verdict, report.rows.size(),
              report.checkpoints.size());
-  size_t shown = 0;
-  for (const Cluster& cluster : report.clusters) {
-    if (shown++ >= kShownClusters) continue;
-    print_cluster(cluster, screen);
-  }
-  if (shown > kShownClusters)
-    fmt::print("  ... and {} more findings (--json has all)\n", shown - kShownClusters);
+  print_clusters(report, screen);
+  for (const std::string& note : report.notes)
+    print_wrapped("note: " + printable(note), 2, screen.width);
   fmt::print("\n");
   Table table = stats_table(false);
   for (const CheckpointStats& item : report.checkpoints)
     add_stats(table, item.checkpoint, fmt::format("{}", item.rows), item.total, item.garbage);
-  fmt::print("{}\n", table.render(screen.width, screen.paint));
+  fmt::print("{}", table.render(screen.width, screen.paint));
+  fmt::print(
+      "rows: positions; std: standard deviation; denormals: too small for full precision; inf: "
+      "plus "
+      "and minus\n\n");
 }
 
 void print_summary(const std::vector<const Report*>& reports, const Screen& screen) {
   Table table({{"model", false, 0, true},
                {"garbage", true},
                {"positions"},
-               {"values"},
+               {"columns"},
                {"magnitude"},
                {"what", false, 1, true}});
   for (const Report* report : reports) {
@@ -240,9 +271,12 @@ ordered_json to_json(const forensics::Source& source, const Report& report, bool
     out["clusters"].push_back({{"kind", forensics::info(cluster.kind).name},
                                {"title", forensics::info(cluster.kind).title},
                                {"garbage", is_garbage(cluster)},
-                               {"checkpoint", cluster.checkpoint},
+                               {"checkpoint", cluster.checkpoints[0]},
+                               {"checkpoints", cluster.checkpoints},
+                               {"inherited", cluster.inherited},
                                {"positions", cluster.positions},
                                {"values", std::move(values)},
+                               {"whole_rows", cluster.whole_rows},
                                {"numbers", cluster.numbers},
                                {"smallest", cluster.smallest},
                                {"largest", cluster.largest},
@@ -262,13 +296,16 @@ ordered_json to_json(const forensics::Source& source, const Report& report, bool
     json["garbage"] = report.garbage[i];
     out["rows"].push_back(std::move(json));
   }
+  out["notes"] = report.notes;
   out["problems"] = ordered_json::array();
   for (const trace::JsonlProblem& problem : report.problems)
     out["problems"].push_back({{"line", problem.line},
                                {"column", problem.column},
                                {"message", problem.message},
                                {"truncated", problem.truncated},
-                               {"kept", problem.kept}});
+                               {"kept", problem.kept},
+                               {"lines", problem.lines},
+                               {"last_line", problem.last_line}});
   return out;
 }
 

@@ -2,47 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <vector>
 
 namespace lockstep::forensics {
-namespace {
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Whether halves, read as `decode` says, are numbers of one scale on both sides. The low halves of
-// true f32 numbers are noise, spread over all exponents.
-template <class Decode>
-bool one_scale(const std::vector<uint32_t>& words, const Decode& decode, double needed) {
-  std::vector<double> sides[2];
-  for (const uint32_t word : words)
-    for (int side = 0; side < 2; ++side) {
-      const double value = std::abs(static_cast<double>(
-          decode(static_cast<uint16_t>(side == 0 ? word & 0xffff : word >> 16))));
-      if (!std::isfinite(value)) return false;
-      if (value != 0) sides[side].push_back(value);
-    }
-  if (sides[0].size() < words.size() * 3 / 4 || sides[1].size() < words.size() * 3 / 4)
-    return false;
-  const double low = median_of(sides[0]), high = median_of(sides[1]);
-  if (low > 4 * high || high > 4 * low) return false;
-  for (const auto& side : sides) {
-    const double middle = &side == &sides[0] ? low : high;
-    const auto close =
-        std::ranges::count_if(side, [&](double v) { return v > middle / 64 && v < middle * 64; });
-    // Few numbers must all agree, or chance would.
-    const double share = words.size() < 16 ? 1.0 : needed;
-    if (static_cast<double>(close) < share * static_cast<double>(side.size())) return false;
-  }
-  return low > 1e-6 && high < 1e6;
-}
-
-}  // namespace
-
 int64_t words_in(const Row& row) {
   return static_cast<int64_t>(row.bytes.size() / 8);
 }
@@ -69,27 +30,6 @@ uint64_t unmask_link(uint64_t stored) {
 
 bool is_masked_null(uint64_t word) {
   return word >> 36 == 0 && region_of(word << 12) != Region::kNone;
-}
-
-std::optional<Pairs> looks_like_pairs(const Row& row, int64_t sample) {
-  const int64_t count = std::min(row.count(), sample);
-  if (row.dtype != DType::kF32 || !row.exact || count < 8) return std::nullopt;
-  std::vector<uint32_t> words(static_cast<size_t>(count));
-  std::memcpy(words.data(), row.bytes.data(), words.size() * sizeof(uint32_t));
-  std::erase(words, 0u);
-  if (words.size() < 8) return std::nullopt;
-  // Rounded numbers have few different low halves (none at all from bfloat16).
-  std::vector<uint16_t> lows;
-  for (const uint32_t word : words) lows.push_back(static_cast<uint16_t>(word));
-  std::ranges::sort(lows);
-  lows.erase(std::unique(lows.begin(), lows.end()), lows.end());
-  if (lows.size() < words.size() / 2) return std::nullopt;
-  // Noise and fp16 read as bf16 are of all scales; bf16 read as fp16 is of one.
-  if (one_scale(words, bfloat_to_float, 0.8)) return Pairs::kBfloat;
-  // Noise lands near the scale of fp16, which has 5 bits of exponent, far more often.
-  if (words.size() >= 24 && one_scale(words, half_to_float, words.size() < 64 ? 0.93 : 0.85))
-    return Pairs::kHalf;
-  return std::nullopt;
 }
 
 // Numbers of a narrow range, rounded to 16 bits, can be printable throughout, but then their top

@@ -1,8 +1,7 @@
-// The bytes of a row seen as something else: words, addresses, pairs of small floats, text.
+// The bytes of a row seen as something else: words, addresses, text.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "forensics/source.h"
@@ -29,10 +28,6 @@ Region region_of(uint64_t word);
 uint64_t unmask_link(uint64_t stored);
 // Whether a word is a masked null link: the place of a chunk shifted by 12, which ends a list.
 bool is_masked_null(uint64_t word);
-
-// f32 numbers whose two halves are numbers of a smaller type.
-enum class Pairs { kHalf, kBfloat };
-std::optional<Pairs> looks_like_pairs(const Row& row, int64_t sample);
 
 // The longest stretch of printable ASCII, mostly letters and spaces.
 struct TextRun {

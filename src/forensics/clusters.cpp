@@ -53,8 +53,15 @@ std::string massive_evidence(const std::vector<const Finding*>& findings) {
                      findings.size());
 }
 
-Cluster cluster_of(const Source& source, const std::vector<const Finding*>& findings) {
+// Whether the evidence is of all rows, not of one.
+bool speaks_for_all(Kind kind) {
+  return kind == Kind::kMasked || kind == Kind::kZeros || kind == Kind::kHonestZeros;
+}
+
+Cluster cluster_of(const Source& source, const std::vector<RowStats>& stats,
+                   const std::vector<const Finding*>& findings) {
   Cluster cluster;
+  cluster.whole_rows = true;
   const Finding* best = findings.front();
   std::set<int64_t> positions;
   std::vector<Range> ranges;
@@ -63,23 +70,46 @@ Cluster cluster_of(const Source& source, const std::vector<const Finding*>& find
     positions.insert(source.rows[finding->row].position);
     ranges.insert(ranges.end(), finding->match.ranges.begin(), finding->match.ranges.end());
     cluster.numbers += finding->numbers;
+    cluster.whole_rows = cluster.whole_rows && finding->numbers == stats[finding->row].count;
     cluster.largest = std::max(cluster.largest, finding->largest);
     if (finding->smallest > 0)
       cluster.smallest =
           cluster.smallest == 0 ? finding->smallest : std::min(cluster.smallest, finding->smallest);
   }
   cluster.kind = best->match.kind;
-  cluster.checkpoint = source.checkpoints[source.rows[best->row].checkpoint];
+  cluster.checkpoints = {source.checkpoints[source.rows[best->row].checkpoint]};
+  cluster.inherited = best->match.inherited;
   cluster.positions.assign(positions.begin(), positions.end());
   cluster.values = joined(std::move(ranges));
   cluster.score = best->match.score;
   cluster.evidence = best->match.evidence;
-  if (findings.size() > 1 && cluster.kind != Kind::kMasked)
+  if (findings.size() > 1 && !speaks_for_all(cluster.kind))
     cluster.evidence =
         fmt::format("position {}: {}", source.rows[best->row].position, cluster.evidence);
   if (cluster.kind == Kind::kFreeList) cluster.evidence += link_evidence(source, findings);
   if (cluster.kind == Kind::kMassive) cluster.evidence += massive_evidence(findings);
   return cluster;
+}
+
+bool same_story(const Cluster& a, const Cluster& b) {
+  if (a.kind != b.kind || a.inherited != b.inherited) return false;
+  if (a.inherited || a.kind == Kind::kMasked || a.kind == Kind::kMassive) return true;
+  return a.positions == b.positions && a.whole_rows == b.whole_rows &&
+         (a.whole_rows || a.values == b.values);
+}
+
+void merge(Cluster& into, const Cluster& more) {
+  into.checkpoints.insert(into.checkpoints.end(), more.checkpoints.begin(), more.checkpoints.end());
+  std::vector<int64_t> positions;
+  std::ranges::set_union(into.positions, more.positions, std::back_inserter(positions));
+  into.positions = std::move(positions);
+  into.values.insert(into.values.end(), more.values.begin(), more.values.end());
+  into.values = joined(std::move(into.values));
+  into.whole_rows = into.whole_rows && more.whole_rows;
+  into.numbers += more.numbers;
+  into.largest = std::max(into.largest, more.largest);
+  if (more.smallest > 0)
+    into.smallest = into.smallest == 0 ? more.smallest : std::min(into.smallest, more.smallest);
 }
 
 std::string joined_text(const std::vector<std::string>& parts, size_t most) {
@@ -103,15 +133,31 @@ std::vector<Range> joined(std::vector<Range> ranges) {
   return out;
 }
 
-std::vector<Cluster> gather(const Source& source, const std::vector<Finding>& findings) {
-  // Garbage first, then in order of execution.
-  std::map<std::tuple<bool, size_t, Kind>, std::vector<const Finding*>> groups;
-  for (const Finding& finding : findings)
-    groups[{!info(finding.match.kind).garbage, source.rows[finding.row].checkpoint,
-            finding.match.kind}]
+std::vector<Cluster> gather(const Source& source, const std::vector<RowStats>& stats,
+                            const std::vector<Finding>& findings) {
+  // Garbage first, what was inherited after its origin, then in order of execution. Zeros in
+  // different columns are different findings.
+  std::map<std::tuple<bool, bool, size_t, Kind, int64_t, int64_t>, std::vector<const Finding*>>
+      groups;
+  for (const Finding& finding : findings) {
+    const Match& match = finding.match;
+    const bool zeros = speaks_for_all(match.kind) && match.kind != Kind::kMasked;
+    const Range range =
+        zeros && finding.numbers != stats[finding.row].count ? match.ranges.front() : Range{};
+    groups[{!info(match.kind).garbage, match.inherited, source.rows[finding.row].checkpoint,
+            match.kind, range.begin, range.end}]
         .push_back(&finding);
+  }
   std::vector<Cluster> clusters;
-  for (const auto& [key, group] : groups) clusters.push_back(cluster_of(source, group));
+  for (const auto& [key, group] : groups) {
+    const Cluster cluster = cluster_of(source, stats, group);
+    const auto same = std::ranges::find_if(
+        clusters, [&](const Cluster& one) { return same_story(one, cluster); });
+    if (same != clusters.end())
+      merge(*same, cluster);
+    else
+      clusters.push_back(cluster);
+  }
   return clusters;
 }
 

@@ -43,51 +43,26 @@ double share_in_scale(const std::vector<double>& values, int window) {
 
 }  // namespace
 
-std::optional<Match> detect_pairs(const Exhibit& exhibit) {
-  const auto pairs = looks_like_pairs(exhibit.row, kSample);
-  if (!pairs) return std::nullopt;
-  const bool half = *pairs == Pairs::kHalf;
-  const auto decode = half ? half_to_float : bfloat_to_float;
-  std::string shown;
-  for (size_t i = 0; i < 4; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, &exhibit.row.bytes[2 * i], sizeof bits);
-    shown += fmt::format("{}{:.3g}", i > 0 ? ", " : "", decode(bits));
-  }
-  return Match{half ? Kind::kHalfPairs : Kind::kBfloatPairs,
+std::optional<Match> detect_format(const Exhibit& exhibit) {
+  if (!exhibit.format) return std::nullopt;
+  constexpr std::pair<Kind, std::string_view> kWhy[kFormats] = {
+      {Kind::kHalfPairs,
+       "both halves of every number are fp16 numbers of one size; the low half of a true f32 is "
+       "noise"},
+      {Kind::kBfloatPairs,
+       "both halves of every number are bf16 numbers of one size; the low half of a true f32 is "
+       "noise"},
+      {Kind::kDouble,
+       "every second number is noise, the others have the sign, exponent and upper digits of f64"},
+      {Kind::kInt8, "all four bytes of the numbers are small integers, far more often than chance"},
+      {Kind::kInt16, "both halves of the numbers are small integers, far more often than chance"},
+      {Kind::kInt32, "as floats all are denormals or NaN with the bits of small integers"},
+  };
+  const auto& [kind, why] = kWhy[static_cast<size_t>(*exhibit.format)];
+  return Match{kind,
                0.95,
                {{0, exhibit.row.count()}},
-               fmt::format("both halves of every number are {} numbers of one scale ({}, ...); the "
-                           "low half of a true f32 is noise",
-                           half ? "fp16" : "bf16", shown)};
-}
-
-std::optional<Match> detect_int8(const Exhibit& exhibit) {
-  const Row& row = exhibit.row;
-  if (row.dtype != DType::kF32 || !row.exact || row.count() < 32 ||
-      odd_count(exhibit) * 5 < row.count())
-    return std::nullopt;
-  // Uniform bytes are that small in 65 of 256 cases; quantized weights and activations, which are
-  // about Gaussian, in half or more.
-  const int64_t count = std::min(row.count(), kSample);
-  const double chance = 65.0 / 256;
-  const double needed = chance + 4 * std::sqrt(chance * (1 - chance) / static_cast<double>(count));
-  double least = 1;
-  for (int64_t lane = 0; lane < 4; ++lane) {
-    int64_t small = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const auto byte = static_cast<int8_t>(row.bytes[static_cast<size_t>(4 * i + lane)]);
-      small += byte >= -32 && byte <= 32;
-    }
-    least = std::min(least, static_cast<double>(small) / static_cast<double>(count));
-  }
-  if (least < needed) return std::nullopt;
-  return Match{Kind::kInt8,
-               0.8,
-               {{0, row.count()}},
-               fmt::format("{:.0f}% or more of the bytes in each of the four places are within "
-                           "-32 to 32, {:.0f}% by chance: small integers, four to a number",
-                           100 * least, 100 * chance)};
+               fmt::format("{}; {}", reading_of(exhibit.row, *exhibit.format), why)};
 }
 
 std::optional<Match> detect_text(const Exhibit& exhibit) {

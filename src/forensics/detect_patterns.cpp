@@ -125,13 +125,18 @@ std::optional<Match> detect_saturated(const Exhibit& exhibit) {
   Match match;
   match.kind = Kind::kSaturated;
   match.score = 0.9;
-  int64_t at_limit = 0, infinite = 0;
+  int64_t at_limit = 0, infinite = 0, beyond_fp16 = 0;
   for (int64_t i = 0; i < row.count(); ++i) {
     const double value = row.at(i);
-    const bool limit = std::abs(value) == kHalfLimit;
+    const bool limit = std::abs(value) == kHalfLimit && (value > 0 || !masks(exhibit.checkpoint));
     // In fp16 itself the next step is infinity.
     const bool beyond =
         row.dtype == DType::kF16 && std::isinf(value) && exhibit.odd[static_cast<size_t>(i)] != 0;
+    // What fp16 does not have was never held to its limit.
+    const double magnitude = std::abs(value);
+    beyond_fp16 += std::isfinite(value) && magnitude > kHalfLimit / 2 &&
+                   (magnitude > kHalfLimit || std::fmod(magnitude, 16) != 0) &&
+                   !(masks(exhibit.checkpoint) && is_mask_value(value));
     if (!limit && !beyond) continue;
     at_limit += limit;
     infinite += beyond;
@@ -140,7 +145,7 @@ std::optional<Match> detect_saturated(const Exhibit& exhibit) {
     else
       match.ranges.push_back({i, i + 1});
   }
-  if (at_limit == 0 || row.dtype == DType::kBF16) return std::nullopt;
+  if (at_limit == 0 || beyond_fp16 > 0 || row.dtype == DType::kBF16) return std::nullopt;
   match.evidence =
       fmt::format("{} numbers are exactly 65504 in magnitude, the largest of fp16{}", at_limit,
                   infinite > 0 ? fmt::format(", {} are infinite", infinite) : "");
@@ -165,6 +170,7 @@ std::optional<Match> detect_overflow(const Exhibit& exhibit) {
   for (int64_t i = 0; i < row.count(); ++i)
     if (exhibit.odd[static_cast<size_t>(i)] != 0) match.ranges.push_back({i, i + 1});
   if (match.ranges.empty()) return std::nullopt;
+  match.inherited = exhibit.earlier_non_finite;
   match.evidence =
       here ? fmt::format("{} infinities beside finite numbers up to {:.3g}, near the limit of {}",
                          stats.plus_infinities + stats.minus_infinities, stats.largest,

@@ -7,7 +7,7 @@
 namespace lockstep::forensics {
 namespace {
 
-constexpr std::array<KindInfo, 18> kKinds = {{
+constexpr std::array<KindInfo, 23> kKinds = {{
     {Kind::kFreeList, "free-list", "links of the allocator's free list: freed memory was read",
      true},
     {Kind::kAddress, "address", "addresses of user space", true},
@@ -15,11 +15,15 @@ constexpr std::array<KindInfo, 18> kKinds = {{
     {Kind::kPoison, "poison", "a fill pattern of fresh or freed memory", true},
     {Kind::kHalfPairs, "fp16-pairs", "fp16 numbers, two at a time read as one f32", true},
     {Kind::kBfloatPairs, "bf16-pairs", "bf16 numbers, two at a time read as one f32", true},
-    {Kind::kInt8, "int8", "8-bit integers read as floats", true},
+    {Kind::kDouble, "f64", "f64 numbers, each read as two f32", true},
+    {Kind::kInt8, "int8", "8-bit integers, four at a time read as one f32", true},
+    {Kind::kInt16, "int16", "16-bit integers, two at a time read as one f32", true},
+    {Kind::kInt32, "int32", "integers read as floats", true},
     {Kind::kText, "text", "text read as floats", true},
     {Kind::kByteSwapped, "byte-swapped", "floats with their bytes in reverse order", true},
     {Kind::kStaleRow, "stale-row", "a copy of an earlier position's row", true},
     {Kind::kRepeatedRows, "repeated-rows", "the same row at many positions", true},
+    {Kind::kZeros, "zeros", "zeros where the model has numbers: not computed or not written", true},
     {Kind::kSaturated, "fp16-limit", "numbers at the overflow limit of fp16 (65504)", true},
     {Kind::kOverflow, "overflow", "a real overflow: infinity grown from large numbers", true},
     {Kind::kNoise, "noise", "looks like uninitialized memory: exponents all over", true},
@@ -27,7 +31,8 @@ constexpr std::array<KindInfo, 18> kKinds = {{
     {Kind::kUnknown, "unknown", "numbers far beyond the rest, of unknown origin", true},
     {Kind::kMassive, "massive-activations", "large but plausible: outlier channels of the model",
      false},
-    {Kind::kMasked, "masked", "masked entries (minus infinity)", false},
+    {Kind::kMasked, "masked", "masked entries: positions that attention must not see", false},
+    {Kind::kHonestZeros, "zeros-perhaps-right", "zeros that may be in order", false},
 }};
 
 // What is left when nothing better explains it.
@@ -50,8 +55,9 @@ std::optional<Match> detect_leftover(const Exhibit& exhibit) {
   if (odd == 0) return std::nullopt;
   match.kind = non_finite > 0 ? Kind::kNonFinite : Kind::kUnknown;
   match.score = non_finite > 0 ? 0.5 : 0.3;
+  match.inherited = non_finite > 0 && exhibit.earlier_non_finite;
   match.evidence =
-      non_finite > 0 && exhibit.earlier_non_finite
+      match.inherited
           ? fmt::format("value {} is {}; '{}' has such at the same position already", first,
                         exhibit.row.at(first), exhibit.earlier_non_finite_checkpoint)
           : fmt::format("value {} is {:g}; the others are about {:g}", first, exhibit.row.at(first),
@@ -60,9 +66,8 @@ std::optional<Match> detect_leftover(const Exhibit& exhibit) {
 }
 
 constexpr Detector kDetectors[] = {
-    detect_free_list, detect_addresses, detect_poison,       detect_pairs,
-    detect_int8,      detect_text,      detect_byte_swapped, detect_saturated,
-    detect_overflow,  detect_noise,     detect_leftover,
+    detect_free_list,    detect_addresses, detect_poison,   detect_format, detect_text,
+    detect_byte_swapped, detect_saturated, detect_overflow, detect_noise,  detect_leftover,
 };
 
 bool touches_odd(const Exhibit& exhibit, const Match& match) {
@@ -87,7 +92,8 @@ bool masks(std::string_view checkpoint) {
 }
 
 bool reaches_zero(std::string_view checkpoint) {
-  return checkpoint.ends_with("attn_probs") || checkpoint.ends_with("ffn_act");
+  return checkpoint.ends_with("ffn_act") || checkpoint.find("prob") != std::string_view::npos ||
+         checkpoint.find("softmax") != std::string_view::npos;
 }
 
 std::vector<uint8_t> find_odd(std::string_view checkpoint, const Row& row, const RowStats& stats,
@@ -99,6 +105,7 @@ std::vector<uint8_t> find_odd(std::string_view checkpoint, const Row& row, const
   const bool denormals = row.dtype != DType::kF16 && !reaches_zero(checkpoint);
   for (int64_t i = 0; i < row.count(); ++i) {
     const double value = row.at(i);
+    if (masked && is_mask_value(value)) continue;
     odd[static_cast<size_t>(i)] = std::isnan(value) ||
                                   (std::isinf(value) && (value > 0 || !masked)) ||
                                   (std::isfinite(value) && is_huge(value, scale)) ||

@@ -21,18 +21,23 @@ enum class Kind {
   kPoison,
   kHalfPairs,
   kBfloatPairs,
+  kDouble,
   kInt8,
+  kInt16,
+  kInt32,
   kText,
   kByteSwapped,
   kStaleRow,
   kRepeatedRows,
+  kZeros,
   kSaturated,
   kOverflow,
   kNoise,
   kNonFinite,
   kUnknown,
-  kMassive,  // no garbage: what real models have
-  kMasked,   // no garbage: minus infinity on purpose
+  kMassive,      // no garbage: what real models have
+  kMasked,       // no garbage: minus infinity on purpose
+  kHonestZeros,  // no garbage, as far as one can tell
 };
 
 struct KindInfo {
@@ -49,7 +54,8 @@ struct Exhibit {
   int64_t position = 0;
   const Row& row;
   const RowStats& stats;
-  double scale = 0;  // median magnitude of the checkpoint's rows
+  double scale = 0;              // median magnitude of the checkpoint's rows
+  std::optional<Format> format;  // what its numbers really are, where that is proven
   // By number: whether it cannot be what the model computed, going by its size alone.
   std::vector<uint8_t> odd;
   // The largest finite magnitude at the same position in an earlier checkpoint, and where it is.
@@ -59,17 +65,12 @@ struct Exhibit {
   std::string_view earlier_non_finite_checkpoint;
 };
 
-// Numbers [begin, end) of a row.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 struct Match {
   Kind kind = Kind::kUnknown;
   double score = 0;  // 0 to 1
   std::vector<Range> ranges;
   std::string evidence;
+  bool inherited = false;  // an earlier checkpoint has it already
 };
 
 using Detector = std::optional<Match> (*)(const Exhibit&);
@@ -95,8 +96,7 @@ std::vector<Match> explain(Exhibit exhibit);
 std::optional<Match> detect_free_list(const Exhibit& exhibit);
 std::optional<Match> detect_addresses(const Exhibit& exhibit);
 std::optional<Match> detect_poison(const Exhibit& exhibit);
-std::optional<Match> detect_pairs(const Exhibit& exhibit);
-std::optional<Match> detect_int8(const Exhibit& exhibit);
+std::optional<Match> detect_format(const Exhibit& exhibit);
 std::optional<Match> detect_text(const Exhibit& exhibit);
 std::optional<Match> detect_byte_swapped(const Exhibit& exhibit);
 std::optional<Match> detect_saturated(const Exhibit& exhibit);

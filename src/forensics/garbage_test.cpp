@@ -253,7 +253,7 @@ TEST_F(Garbage, IsNamedAndLocated) {
       ASSERT_FALSE(clusters.empty()) << describe(report);
       EXPECT_EQ(info(clusters[0].kind).name, info(item.kind).name) << describe(report);
       EXPECT_EQ(clusters.size(), 1u) << describe(report);
-      EXPECT_EQ(clusters[0].checkpoint, "blk.3.ffn_out");
+      EXPECT_EQ(clusters[0].checkpoints[0], "blk.3.ffn_out");
       EXPECT_EQ(clusters[0].positions, std::vector<int64_t>{spoiled});
       EXPECT_NE(clusters[0].evidence.find(item.evidence), std::string::npos)
           << clusters[0].evidence;
@@ -331,7 +331,7 @@ TEST_F(Garbage, OverflowGrowsThroughTheLayers) {
   const auto clusters = garbage_of(report);
   ASSERT_EQ(clusters.size(), 1u) << describe(report);
   EXPECT_EQ(clusters[0].kind, Kind::kOverflow);
-  EXPECT_EQ(clusters[0].checkpoint, "final_norm");
+  EXPECT_EQ(clusters[0].checkpoints[0], "final_norm");
   EXPECT_NE(clusters[0].evidence.find("'blk.3.output' before it reached"), std::string::npos);
 }
 
@@ -345,7 +345,7 @@ TEST_F(Garbage, InheritedNanNamesItsOrigin) {
   }
   const auto clusters = garbage_of(scan(source));
   ASSERT_EQ(clusters.size(), 2u);
-  EXPECT_EQ(clusters[0].checkpoint, "blk.2.output");
+  EXPECT_EQ(clusters[0].checkpoints[0], "blk.2.output");
   EXPECT_EQ(clusters[0].evidence.find("already"), std::string::npos);
   EXPECT_NE(clusters[1].evidence.find("'blk.2.output' has such at the same position already"),
             std::string::npos);

@@ -52,6 +52,21 @@ bool is_huge(double value, double scale) {
   return magnitude > kHugeAtLeast && magnitude > kHugeRatio * scale;
 }
 
+bool line_is_zero(const Row& row, int64_t line) {
+  const int64_t width = row.count() / row.lines;
+  for (int64_t i = line * width; i < (line + 1) * width; ++i)
+    if (row.at(i) != 0) return false;
+  return width > 0;
+}
+
+bool is_mask_value(double value) {
+  if (value > -9e3) return false;
+  for (const double mask : {3.4028234663852886e38, 3.3895313892515355e38, 1.7976931348623157e308,
+                            65504.0, 1e4, 1e5, 1e9, 1e10, 1e30, 1e38})
+    if (std::abs(value + mask) <= 1e-3 * mask) return true;
+  return false;
+}
+
 bool is_denormal(DType dtype, double value) {
   constexpr double kSmallest[] = {0x1p-1022, 0x1p-126, 0x1p-14, 0x1p-126};
   return value != 0 && std::abs(value) < kSmallest[static_cast<int>(dtype)];
@@ -64,8 +79,12 @@ RowStats measure(const Row& row) {
   double shift = 0;                       // sums are taken around the first number
   double sum = 0, squares = 0;
   bool saturated = false;
+  int64_t zeros_in_a_row = 0;
   for (int64_t i = 0; i < stats.count; ++i) {
     const double value = row.at(i);
+    zeros_in_a_row = value == 0 ? zeros_in_a_row + 1 : 0;
+    if (zeros_in_a_row > stats.zero_run.end - stats.zero_run.begin)
+      stats.zero_run = {i + 1 - zeros_in_a_row, i + 1};
     if (!std::isfinite(value)) {
       ++(std::isnan(value) ? stats.nans
          : value > 0       ? stats.plus_infinities
@@ -87,6 +106,12 @@ RowStats measure(const Row& row) {
       continue;
     }
     stats.denormals += is_denormal(row.dtype, value);
+    // A mask says nothing of how large the numbers are.
+    if (is_mask_value(value)) {
+      ++stats.mask_values;
+      saturated = saturated || magnitude == kHalfLimit;
+      continue;
+    }
     saturated = saturated || magnitude == kHalfLimit;
     ++exponents[std::bit_cast<uint64_t>(magnitude) >> 52];
   }
@@ -96,7 +121,7 @@ RowStats measure(const Row& row) {
     stats.deviation = std::sqrt(std::max(squares / n - (sum / n) * (sum / n), 0.0));
   }
   int64_t below = 0;
-  const int64_t half = (stats.finite - stats.zeros + 1) / 2;
+  const int64_t half = (stats.finite - stats.zeros - stats.mask_values + 1) / 2;
   for (size_t e = 0; e < exponents.size() && half > 0; ++e) {
     below += exponents[e];
     if (below < half) continue;
@@ -105,9 +130,12 @@ RowStats measure(const Row& row) {
   }
   stats.hash = XXH3_64bits(row.bytes.data(), row.bytes.size());
   stats.varied = is_varied(row);
+  for (int64_t line = 0; line < row.lines && stats.zeros > 0; ++line)
+    stats.zero_lines += line_is_zero(row, line);
+  if (stats.count >= kShortRow) stats.format = format_of_row(row);
   stats.closer_look = stats.nans > 0 || stats.plus_infinities > 0 || stats.minus_infinities > 0 ||
                       stats.denormals > 0 || saturated || is_huge(stats.largest, stats.median) ||
-                      has_run(row) || looks_like_pairs(row, kSignSample).has_value() ||
+                      has_run(row) || stats.format.has_value() ||
                       longest_text(row).length >= kTextBytes;
   return stats;
 }

@@ -9,28 +9,13 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "forensics/bits.h"
+#include "forensics/zeros.h"
 
 namespace lockstep::forensics {
 namespace {
 
 constexpr int64_t kPart = 256;  // rows between two steps of the progress bar
 constexpr double kMassiveRatio = 100;
-
-// Rows [begin, end) of Source::rows that belong to one checkpoint.
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-std::vector<Span> spans_of(const Source& source) {
-  std::vector<Span> spans(source.checkpoints.size());
-  for (size_t i = 0; i < source.rows.size(); ++i) {
-    Span& span = spans[source.rows[i].checkpoint];
-    if (span.end == 0) span.begin = i;
-    span.end = i + 1;
-  }
-  return spans;
-}
 
 // Calls body(row) for rows on all cores, with a progress bar.
 void for_rows(const std::vector<size_t>& rows, const std::string& label,
@@ -78,10 +63,12 @@ class Scanner {
       for (size_t i = span.begin; i < span.end; ++i) medians.push_back(stats_[i].median);
       scales_.push_back(median_of_nonzero(std::move(medians)));
     }
+    judge_short_rows();
     find_copies();
     examine();
     widen_free_lists();
     find_massive();
+    for (Finding& finding : find_zeros(source_, stats_)) findings_.push_back(std::move(finding));
     return report();
   }
 
@@ -166,6 +153,27 @@ class Scanner {
     copied_[row] = true;
   }
 
+  // Rows too short to prove a format alone, those of a checkpoint together.
+  void judge_short_rows() {
+    for (const Span& span : spans_) {
+      FormatEvidence evidence;
+      std::vector<FormatBits> bits;
+      std::vector<size_t> rows;
+      for (size_t i = span.begin; i < span.end; ++i) {
+        if (stats_[i].count >= kShortRow) continue;
+        Row row;
+        source_.load(source_.rows[i], row);
+        bits.push_back(evidence.add(row));
+        rows.push_back(i);
+      }
+      const auto formats = formats_of_rows(bits);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        stats_[rows[i]].format = formats[i];
+        stats_[rows[i]].closer_look = stats_[rows[i]].closer_look || formats[i].has_value();
+      }
+    }
+  }
+
   // What the checkpoints before had at the same position.
   void set_earlier(size_t index, Exhibit& exhibit) const {
     const RowRef& ref = source_.rows[index];
@@ -201,8 +209,17 @@ class Scanner {
       Row row;
       source_.load(source_.rows[i], row);
       const double scale = scales_[source_.rows[i].checkpoint];
-      Exhibit exhibit{
-          checkpoint_of(i), source_.rows[i].position, row, stats_[i], scale, {}, 0, {}, false, {}};
+      Exhibit exhibit{checkpoint_of(i),
+                      source_.rows[i].position,
+                      row,
+                      stats_[i],
+                      scale,
+                      stats_[i].format,
+                      {},
+                      0,
+                      {},
+                      false,
+                      {}};
       exhibit.odd = find_odd(checkpoint_of(i), row, stats_[i], scale);
       set_earlier(i, exhibit);
       for (Match& match : explain(std::move(exhibit))) add(i, std::move(match), &row);
@@ -240,8 +257,16 @@ class Scanner {
       const std::string& name = checkpoint_of(i);
       const RowStats& stats = stats_[i];
       const double scale = scales_[source_.rows[i].checkpoint];
-      if (masks(name) && stats.minus_infinities > 0 && stats.nans + stats.plus_infinities == 0)
-        add(i, {Kind::kMasked, 1, {{0, stats.minus_infinities}}, "minus infinity only"}, nullptr);
+      const int64_t masked = stats.minus_infinities + stats.mask_values;
+      if (masks(name) && masked > 0 && stats.nans + stats.plus_infinities == 0)
+        add(i,
+            {Kind::kMasked,
+             1,
+             {{0, masked}},
+             fmt::format(
+                 "{} in attention scores is a mask, no garbage",
+                 stats.minus_infinities > 0 ? "minus infinity" : fmt::format("{:g}", stats.min))},
+            nullptr);
       if (stats.closer_look || copied_[i] || name.ends_with("logits") || masks(name) ||
           reaches_zero(name) || scale == 0 || stats.largest < kMassiveRatio * scale ||
           stats.count < 64 || is_huge(stats.largest, scale))
@@ -262,6 +287,7 @@ class Scanner {
     out.engine = source_.engine;
     out.model = source_.model;
     out.problems = source_.problems;
+    out.notes = source_.notes;
     std::ranges::stable_sort(findings_, {}, &Finding::row);
     out.garbage.resize(stats_.size());
     for (const Finding& finding : findings_)
@@ -272,7 +298,7 @@ class Scanner {
       out.garbage_numbers += out.garbage[i];
     }
     for (size_t c = 0; c < spans_.size(); ++c) out.checkpoints.push_back(total(c, out.garbage));
-    out.clusters = gather(source_, findings_);
+    out.clusters = gather(source_, stats_, findings_);
     out.rows = std::move(stats_);
     return out;
   }

@@ -20,12 +20,14 @@ struct Finding {
   double smallest = 0, largest = 0;  // magnitudes of the finite ones that are not 0
 };
 
-// Findings of one kind at one checkpoint.
+// Findings of one kind at one checkpoint, or at several that tell the same story.
 struct Cluster {
   Kind kind = Kind::kUnknown;
-  std::string checkpoint;
+  std::vector<std::string> checkpoints;  // in order of execution; the evidence is of the first
   std::vector<int64_t> positions;
   std::vector<Range> values;  // places in the rows, joined over all rows
+  bool whole_rows = false;    // all numbers of the rows
+  bool inherited = false;     // checkpoints before have it already
   int64_t numbers = 0;        // in all rows together
   double smallest = 0, largest = 0;
   double score = 0;
@@ -49,6 +51,7 @@ struct Report {
   int64_t numbers = 0;
   int64_t garbage_numbers = 0;
   std::vector<trace::JsonlProblem> problems;
+  std::vector<std::string> notes;  // of the source
 
   bool clean() const { return garbage_numbers == 0; }
   double garbage_rate() const {
@@ -58,8 +61,9 @@ struct Report {
 
 Report scan(const Source& source);
 
-// Makes clusters of findings, which are sorted by row.
-std::vector<Cluster> gather(const Source& source, const std::vector<Finding>& findings);
+// Makes clusters of findings, which are sorted by row; `stats` are those of all rows.
+std::vector<Cluster> gather(const Source& source, const std::vector<RowStats>& stats,
+                            const std::vector<Finding>& findings);
 
 // Sorted, without overlaps.
 std::vector<Range> joined(std::vector<Range> ranges);

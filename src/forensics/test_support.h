@@ -74,7 +74,7 @@ inline std::vector<Cluster> garbage_of(const Report& report) {
 inline std::string describe(const Report& report) {
   std::string text;
   for (const Cluster& cluster : report.clusters)
-    text += fmt::format("{} {} positions {} values {} score {}: {}\n", cluster.checkpoint,
+    text += fmt::format("{} {} positions {} values {} score {}: {}\n", cluster.checkpoints[0],
                         info(cluster.kind).name, range_text(cluster.positions),
                         range_text(cluster.values), cluster.score, cluster.evidence);
   return text;

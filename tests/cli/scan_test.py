@@ -130,7 +130,7 @@ class Scan(unittest.TestCase):
         path = self.toy_log()
         done = run("scan", path, status=1)
         self.assertIn("links of the allocator's free list: freed memory was read", done.stdout)
-        self.assertIn("values 0-3", done.stdout)
+        self.assertIn("columns 0-3", done.stdout)
         out = json.loads(run("scan", path, "--json", status=1).stdout)
         (cluster,) = out["files"][0]["clusters"]
         self.assertEqual(cluster["kind"], "free-list")
@@ -144,7 +144,7 @@ class Scan(unittest.TestCase):
         clean, _ = self.clean_log()
         toy, large = self.toy_log(), self.toy_log("large.jsonl", values=600)
         table = run("scan", clean, toy, large, status=1).stdout.split("\n\n")[0].splitlines()
-        self.assertRegex(table[0], "model +garbage +positions +values +magnitude +what")
+        self.assertRegex(table[0], "model +garbage +positions +columns +magnitude +what")
         self.assertRegex(table[1], r"clean.jsonl +0 +- +- +- +-")
         self.assertRegex(table[2], r"toy.jsonl +40.00% +0-5 +0-3 +\S+ to \S+ +free-list")
         self.assertRegex(table[3], r"large.jsonl +1.00% +0-5 +0-3 +\S+ to \S+ +free-list|large.jsonl.*free-list")

@@ -1,0 +1,349 @@
+#include "forensics/formats.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace lockstep::forensics {
+namespace {
+
+constexpr double kProof = 40;    // bits; chance gives as many once in 10^12 rows
+constexpr double kDenial = -6;   // of a row among others that prove it; true f32 deny more
+constexpr double kAgainst = -4;  // the most that a single number says against
+
+uint32_t word_of(const Row& row, int64_t index) {
+  uint32_t word = 0;
+  std::memcpy(&word, &row.bytes[static_cast<size_t>(index) * sizeof word], sizeof word);
+  return word;
+}
+
+int exponent_of(uint32_t word) {
+  return static_cast<int>(word >> 23 & 0xff);
+}
+
+// A log does not say which NaN it was.
+bool bits_known(const Row& row, uint32_t word) {
+  return row.exact || exponent_of(word) != 0xff || (word & 0x7fffff) == 0;
+}
+
+// Where pairs of numbers start that are looked at, from all over the row.
+std::vector<int64_t> pairs_of(const Row& row) {
+  const int64_t pairs = (row.count() + 1) / 2, most = kFormatSample / 2;
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i < std::min(pairs, most); ++i)
+    starts.push_back(2 * (pairs <= most ? i : i * pairs / most));
+  return starts;
+}
+
+template <class T>
+T middle_of(std::vector<T> values) {
+  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Bits for a number that has a model's size, over one of `exponents` that come by chance. Numbers
+// of a model get rarer by half with every binade away from the middle.
+double size_bits(int distance, double exponents) {
+  return std::max(std::log2(exponents / 3) - std::abs(distance), kAgainst);
+}
+
+struct Small {
+  Format format;
+  int shift;  // of the exponent
+  int mask;
+};
+constexpr Small kSmall[] = {{Format::kHalf, 10, 0x1f}, {Format::kBfloat, 7, 0xff}};
+
+// Whether the low halves have the size that the high halves have. Those of true f32 are noise.
+double pair_bits(const std::vector<uint32_t>& words, const std::vector<uint32_t>& fresh,
+                 const Small& small) {
+  std::vector<int> upper;
+  for (const uint32_t word : words)
+    if ((word >> 16 & 0x7fff) != 0)
+      upper.push_back(static_cast<int>(word >> 16 >> small.shift) & small.mask);
+  if (upper.empty()) return 0;
+  const int middle = middle_of(std::move(upper));
+  double bits = 0;
+  for (const uint32_t word : fresh) {
+    const int exponent = static_cast<int>((word & 0xffff) >> small.shift) & small.mask;
+    if ((word & 0x7fff) == 0)
+      bits -= 1;
+    else if (exponent == 0 || exponent == small.mask)
+      bits += kAgainst;
+    else
+      bits += size_bits(exponent - middle, small.mask + 1);
+  }
+  return bits;
+}
+
+// How much likelier a byte is as a small integer of about Gaussian size than as any byte.
+double byte_bits(uint32_t byte) {
+  static const std::array<double, 256> kTable = [] {
+    std::array<double, 256> table{};
+    for (int i = 0; i < 256; ++i) {
+      const double value = i < 128 ? i : i - 256;
+      double chance = 0.02 / 256;
+      for (const double sigma : {6.0, 12.0, 24.0, 48.0})
+        chance += 0.98 / 4 * std::exp(-0.5 * value * value / (sigma * sigma)) /
+                  (sigma * std::sqrt(2 * M_PI));
+      table[static_cast<size_t>(i)] = std::log2(256 * chance);
+    }
+    return table;
+  }();
+  return kTable[byte & 0xff];
+}
+
+// Small integers are floats of the most different sizes.
+bool is_wild(uint32_t word) {
+  const int exponent = exponent_of(word);
+  return exponent < 127 - 50 || exponent > 127 + 30;
+}
+
+void integer_bits(const std::vector<uint32_t>& words, const std::vector<uint32_t>& fresh_words,
+                  const std::vector<uint32_t>& fresh_halves, int64_t looked_at, FormatBits& out) {
+  constexpr double kNo = -10;
+  double& int8 = out.bits[static_cast<size_t>(Format::kInt8)];
+  double& int16 = out.bits[static_cast<size_t>(Format::kInt16)];
+  double& int32 = out.bits[static_cast<size_t>(Format::kInt32)];
+  for (const uint32_t word : fresh_words) {
+    // As a float a denormal, or a NaN with all upper bits set.
+    const auto value = static_cast<int32_t>(word);
+    int32 += value > -(1 << 23) && value < 1 << 23 ? 6 : -20;
+  }
+  // Few numbers that are not zero are no row of integers, but probabilities that got too small.
+  const auto count = static_cast<int64_t>(words.size());
+  if (count * 5 < looked_at * 2) int32 = kNo;
+  if (std::ranges::count_if(words, is_wild) * 5 < count * 2 || count * 4 < looked_at * 3) {
+    int8 = int16 = kNo;
+    return;
+  }
+  for (const uint32_t word : fresh_words)
+    for (size_t place = 0; place < 4; ++place) out.int8[place] += byte_bits(word >> 8 * place);
+  for (const uint32_t word : fresh_halves)
+    for (size_t place = 0; place < 2; ++place)
+      out.int16[place] += byte_bits(word >> (16 * place + 8));
+  for (const double bits : out.int8) int8 += bits;
+  for (const double bits : out.int16) int16 += bits;
+}
+
+// Two f32 that one double makes: its lower bits, and sign, exponent and upper bits.
+struct Split {
+  uint32_t lower;
+  uint32_t upper;
+};
+
+std::vector<Split> splits_of(const Row& row, int64_t phase) {
+  std::vector<Split> splits;
+  for (const int64_t start : pairs_of(row)) {
+    if (start + phase + 1 >= row.count()) continue;
+    const Split split = {word_of(row, start + phase), word_of(row, start + phase + 1)};
+    if ((split.lower | split.upper) != 0) splits.push_back(split);
+  }
+  return splits;
+}
+
+int double_exponent(const Split& split) {
+  return static_cast<int>(split.upper >> 20 & 0x7ff);
+}
+
+// The lower words of doubles are noise (or a few patterns, where they were f32 before), while the
+// upper words are of one size. `known` upper words are left out.
+double double_bits(const std::vector<Split>& splits, const std::unordered_set<uint32_t>& known) {
+  if (splits.empty()) return 0;
+  std::vector<int> exponents;
+  for (const Split& split : splits) exponents.push_back(double_exponent(split));
+  const int middle = middle_of(std::move(exponents)), float_middle = middle >> 3;
+  if (std::abs(middle - 1023) > 40) return kAgainst * static_cast<double>(splits.size());
+  const auto ends_in_zeros = [](const Split& split) { return (split.lower & 0x1fffffff) == 0; };
+  const auto is_zero = [](const Split& split) { return (split.lower & 0x7fffffff) == 0; };
+  const bool widened = std::ranges::all_of(splits, ends_in_zeros);
+  const bool all_zero = std::ranges::all_of(splits, is_zero);
+  double over_noise = -size_bits(0, 2048), over_floats = 0;
+  std::unordered_set<uint32_t> seen;
+  for (const Split& split : splits) {
+    if (known.contains(split.upper) || !seen.insert(split.upper).second) continue;
+    const int distance = double_exponent(split) - middle;
+    over_noise += size_bits(distance, 2048);
+    if (all_zero) {
+      // Every second number may well be zero. Then the others must be likelier as doubles than as
+      // f32 of about Gaussian sizes.
+      const int float_distance = (double_exponent(split) >> 3) - float_middle;
+      over_floats += std::max(3 + std::abs(float_distance) - std::abs(distance), -8);
+      continue;
+    }
+    // No model has a number 2^20 times its neighbour beside one so much smaller than its neighbour.
+    const int apart = exponent_of(split.lower) - exponent_of(split.upper);
+    if (is_zero(split))
+      over_floats += widened ? 1 : -1;
+    else if (apart > 20)
+      over_floats += 10;
+    else if (apart < -20)
+      over_floats += widened ? 3 : 0.5;
+    else
+      over_floats += widened ? 1 : -2.6;
+  }
+  // Numbers that are all about 1 are as likely f32, but not if half of them are about -1.
+  const auto negative =
+      std::ranges::count_if(splits, [](const Split& split) { return split.upper >> 31 != 0; });
+  const auto count = static_cast<long>(splits.size());
+  if (all_zero && (negative * 5 < count || negative * 5 > 4 * count))
+    over_floats = std::min(over_floats, 0.0);
+  return std::min(over_noise, over_floats);
+}
+
+// Of the two ways to pair the words of a row: rows of odd width start in the middle of a double.
+int64_t phase_of(const Row& row) {
+  return double_bits(splits_of(row, 1), {}) > double_bits(splits_of(row, 0), {}) ? 1 : 0;
+}
+
+// Whether the integers show in every place that they have.
+template <size_t n>
+bool in_every_place(const std::array<double, n>& places) {
+  double sum = 0, least = places[0];
+  for (const double bits : places) sum += bits, least = std::min(least, bits);
+  return least > std::max(4.0, sum / static_cast<double>(8 * n));
+}
+
+bool sound(const FormatBits& total, Format format) {
+  if (format == Format::kInt8) return in_every_place(total.int8);
+  if (format == Format::kInt16) return in_every_place(total.int16);
+  return true;
+}
+
+void accumulate(FormatBits& total, const FormatBits& row) {
+  for (size_t i = 0; i < kFormats; ++i) total.bits[i] += row.bits[i];
+  for (size_t i = 0; i < 4; ++i) total.int8[i] += row.int8[i];
+  for (size_t i = 0; i < 2; ++i) total.int16[i] += row.int16[i];
+}
+
+}  // namespace
+
+// Each half counts once: levels of a grid, and numbers close to each other, have the same halves
+// over and over.
+std::vector<uint32_t> FormatEvidence::fresh_halves(const std::vector<uint32_t>& words) {
+  std::vector<uint32_t> fresh;
+  for (const uint32_t word : words) {
+    auto &&low = halves_[0][word & 0xffff], &&high = halves_[1][word >> 16];
+    if (!low && !high) fresh.push_back(word);
+    low = high = true;
+  }
+  return fresh;
+}
+
+FormatBits FormatEvidence::add(const Row& row) {
+  FormatBits out;
+  // With six digits the exponents of both halves are right.
+  if (row.dtype != DType::kF32 || row.digits < 6) return out;
+  std::vector<uint32_t> words, fresh_words;
+  int64_t looked_at = 0;
+  for (const int64_t start : pairs_of(row))
+    for (int64_t i = start; i < std::min(start + 2, row.count()); ++i, ++looked_at) {
+      const uint32_t word = word_of(row, i);
+      if ((word & 0x7fffffff) != 0 && bits_known(row, word)) words.push_back(word);
+    }
+  for (const uint32_t word : words) {
+    if (words_.insert(word).second) fresh_words.push_back(word);
+    out.huge = out.huge || exponent_of(word) > 127 + 20;
+  }
+  const std::vector<uint32_t> halves = fresh_halves(words);
+  for (const Small& small : kSmall)
+    out.bits[static_cast<size_t>(small.format)] = pair_bits(words, halves, small);
+  if (row.digits >= 8) integer_bits(words, fresh_words, halves, looked_at, out);
+  double best = -1e9;
+  int64_t phase = 0;
+  for (const int64_t candidate : {0, 1}) {
+    const double bits = double_bits(splits_of(row, candidate), upper_words_);
+    if (bits > best) best = bits, phase = candidate;
+  }
+  out.bits[static_cast<size_t>(Format::kDouble)] = best - 1;
+  for (const Split& split : splits_of(row, phase)) upper_words_.insert(split.upper);
+  return out;
+}
+
+std::optional<Format> format_of_row(const Row& row) {
+  return formats_of_rows({FormatEvidence().add(row)}).front();
+}
+
+std::vector<std::optional<Format>> formats_of_rows(const std::vector<FormatBits>& rows) {
+  std::vector<std::optional<Format>> out(rows.size());
+  double best = kProof + std::log2(static_cast<double>(std::max<size_t>(rows.size(), 1)));
+  for (size_t f = 0; f < kFormats; ++f) {
+    const auto format = static_cast<Format>(f);
+    // The stretch of rows with the largest sum.
+    double sum = 0, largest = 0;
+    size_t start = 0, begin = 0, end = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (sum <= 0) sum = 0, start = i;
+      sum += rows[i].of(format);
+      if (sum > largest) largest = sum, begin = start, end = i + 1;
+    }
+    FormatBits total;
+    for (size_t i = begin; i < end; ++i) accumulate(total, rows[i]);
+    if (largest < best || !sound(total, format)) continue;
+    best = largest;
+    std::ranges::fill(out, std::nullopt);
+    // Rows that are garbage in any case need less to be of the same kind.
+    for (size_t i = 0; i < rows.size(); ++i)
+      if ((i >= begin && i < end && rows[i].of(format) > kDenial) ||
+          (rows[i].huge && rows[i].of(format) > 3 * kDenial))
+        out[i] = format;
+  }
+  return out;
+}
+
+std::string reading_of(const Row& row, Format format) {
+  constexpr int64_t kShown = 4;
+  std::string shown;
+  int64_t count = 0;
+  const auto show = [&](const auto& value) {
+    if (count++ < kShown) shown += fmt::format("{}{:.3g}", count > 1 ? ", " : "", value);
+  };
+  const auto each = [&]<class T>(T, const auto& convert, int64_t offset) {
+    const auto size = static_cast<int64_t>(row.bytes.size());
+    for (int64_t at = offset; at + static_cast<int64_t>(sizeof(T)) <= size && count <= kShown;
+         at += static_cast<int64_t>(sizeof(T))) {
+      T value;
+      std::memcpy(&value, &row.bytes[static_cast<size_t>(at)], sizeof value);
+      show(convert(value));
+    }
+  };
+  const auto as_number = [](auto value) { return static_cast<double>(value); };
+  std::string_view what;
+  switch (format) {
+    case Format::kHalf:
+      what = "fp16";
+      each(uint16_t{}, half_to_float, 0);
+      break;
+    case Format::kBfloat:
+      what = "bf16";
+      each(uint16_t{}, bfloat_to_float, 0);
+      break;
+    case Format::kDouble:
+      what = "f64";
+      each(double{}, as_number, 4 * phase_of(row));
+      break;
+    case Format::kInt8:
+      what = "int8";
+      each(int8_t{}, as_number, 0);
+      break;
+    case Format::kInt16:
+      what = "int16";
+      each(int16_t{}, as_number, 0);
+      break;
+    case Format::kInt32: {
+      bool wide = row.count() >= 4;  // the upper halves repeat the sign
+      for (int64_t i = 1; i < row.count(); i += 2)
+        wide = wide && word_of(row, i) == (word_of(row, i - 1) >> 31 != 0 ? ~0u : 0u);
+      what = wide ? "int64" : "int32";
+      if (wide)
+        each(int64_t{}, as_number, 0);
+      else
+        each(int32_t{}, as_number, 0);
+    }
+  }
+  return fmt::format("read as {} they are {}{}", what, shown, count > kShown ? ", ..." : "");
+}
+
+}  // namespace lockstep::forensics
