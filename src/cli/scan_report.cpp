@@ -64,7 +64,8 @@ void print_cluster(const Cluster& cluster, const Screen& screen) {
   const auto& kind = forensics::info(cluster.kind);
   const std::string title = fmt::format("{}: {}", printable(cluster.checkpoints[0]), kind.title);
   fmt::print("  {}\n", kind.garbage ? screen.paint.red(title) : screen.paint.bold(title));
-  std::string places = fmt::format("positions {}", range_text(cluster.positions));
+  std::string places = fmt::format("position{} {}", cluster.positions.size() == 1 ? "" : "s",
+                                   range_text(cluster.positions));
   if (cluster.whole_rows)
     places += fmt::format("; whole rows, {} numbers", cluster.numbers);
   else if (cluster.kind == forensics::Kind::kMasked)

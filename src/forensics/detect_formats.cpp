@@ -55,6 +55,8 @@ std::optional<Match> detect_format(const Exhibit& exhibit) {
       {Kind::kDouble,
        "every second number is noise, the others have the sign, exponent and upper digits of f64"},
       {Kind::kInt8, "all four bytes of the numbers are small integers, far more often than chance"},
+      {Kind::kInt8,
+       "the bytes in all four places of the numbers are alike, as those of floats are not"},
       {Kind::kInt16, "both halves of the numbers are small integers, far more often than chance"},
       {Kind::kInt32, "as floats all are denormals or NaN with the bits of small integers"},
   };

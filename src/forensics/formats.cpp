@@ -95,10 +95,28 @@ double byte_bits(uint32_t byte) {
   return kTable[byte & 0xff];
 }
 
-// Small integers are floats of the most different sizes.
-bool is_wild(uint32_t word) {
-  const int exponent = exponent_of(word);
-  return exponent < 127 - 50 || exponent > 127 + 30;
+// Small integers are floats of the most different sizes: from one tenth of them to the other.
+bool is_wide(const std::vector<uint32_t>& words) {
+  std::vector<int> exponents;
+  for (const uint32_t word : words) exponents.push_back(exponent_of(word));
+  std::ranges::sort(exponents);
+  const size_t tenth = exponents.size() / 10;
+  return !exponents.empty() && exponents[exponents.size() - 1 - tenth] - exponents[tenth] >= 24;
+}
+
+bool is_text(const std::vector<uint32_t>& words) {
+  int64_t printable = 0;
+  for (const uint32_t word : words)
+    for (int place = 0; place < 32; place += 8)
+      printable += (word >> place & 0xff) >= 0x20 && (word >> place & 0xff) < 0x7f;
+  return printable * 10 > static_cast<int64_t>(words.size()) * 36;
+}
+
+// Whether small integers are to be thought of.
+bool may_be_integers(const std::vector<uint32_t>& words, int64_t looked_at) {
+  const auto count = static_cast<int64_t>(words.size());
+  // Few numbers that are not zero are no row of integers, but probabilities that got too small.
+  return count * 4 >= looked_at * 3 && is_wide(words) && !is_text(words);
 }
 
 void integer_bits(const std::vector<uint32_t>& words, const std::vector<uint32_t>& fresh_words,
@@ -112,18 +130,16 @@ void integer_bits(const std::vector<uint32_t>& words, const std::vector<uint32_t
     const auto value = static_cast<int32_t>(word);
     int32 += value > -(1 << 23) && value < 1 << 23 ? 6 : -20;
   }
-  // Few numbers that are not zero are no row of integers, but probabilities that got too small.
-  const auto count = static_cast<int64_t>(words.size());
-  if (count * 5 < looked_at * 2) int32 = kNo;
-  if (std::ranges::count_if(words, is_wild) * 5 < count * 2 || count * 4 < looked_at * 3) {
-    int8 = int16 = kNo;
+  if (static_cast<int64_t>(words.size()) * 5 < looked_at * 2) int32 = kNo;
+  if (!may_be_integers(words, looked_at)) {
+    int8 = int16 = out.bits[static_cast<size_t>(Format::kInt8Any)] = kNo;
     return;
   }
-  for (const uint32_t word : fresh_words)
+  for (const uint32_t word : fresh_halves) {
     for (size_t place = 0; place < 4; ++place) out.int8[place] += byte_bits(word >> 8 * place);
-  for (const uint32_t word : fresh_halves)
     for (size_t place = 0; place < 2; ++place)
       out.int16[place] += byte_bits(word >> (16 * place + 8));
+  }
   for (const double bits : out.int8) int8 += bits;
   for (const double bits : out.int16) int16 += bits;
 }
@@ -208,6 +224,7 @@ bool in_every_place(const std::array<double, n>& places) {
 
 bool sound(const FormatBits& total, Format format) {
   if (format == Format::kInt8) return in_every_place(total.int8);
+  if (format == Format::kInt8Any) return in_every_place(total.int8_any);
   if (format == Format::kInt16) return in_every_place(total.int16);
   return true;
 }
@@ -215,6 +232,7 @@ bool sound(const FormatBits& total, Format format) {
 void accumulate(FormatBits& total, const FormatBits& row) {
   for (size_t i = 0; i < kFormats; ++i) total.bits[i] += row.bits[i];
   for (size_t i = 0; i < 4; ++i) total.int8[i] += row.int8[i];
+  for (size_t i = 0; i < 4; ++i) total.int8_any[i] += row.int8_any[i];
   for (size_t i = 0; i < 2; ++i) total.int16[i] += row.int16[i];
 }
 
@@ -230,6 +248,25 @@ std::vector<uint32_t> FormatEvidence::fresh_halves(const std::vector<uint32_t>& 
     low = high = true;
   }
   return fresh;
+}
+
+// Each byte is foretold by how often its like came before, in whatever place: where the bytes of
+// all places are alike, and not all bytes are as frequent, that beats chance.
+void FormatEvidence::add_int8_of_any_size(const std::vector<uint32_t>& fresh, FormatBits& out) {
+  double& bits = out.bits[static_cast<size_t>(Format::kInt8Any)];
+  if (bits < 0) return;
+  int64_t seen = 0;
+  for (const int64_t count : nibbles_) seen += count;
+  for (const uint32_t word : fresh)
+    for (size_t place = 0; place < 4; ++place) {
+      int64_t& count = nibbles_[word >> (8 * place + 4) & 0xf];
+      const double gain =
+          std::log2(16 * (static_cast<double>(count) + 0.5) / (static_cast<double>(seen) + 8));
+      out.int8_any[place] += gain;
+      bits += gain;
+      ++count;
+      ++seen;
+    }
 }
 
 FormatBits FormatEvidence::add(const Row& row) {
@@ -250,7 +287,10 @@ FormatBits FormatEvidence::add(const Row& row) {
   const std::vector<uint32_t> halves = fresh_halves(words);
   for (const Small& small : kSmall)
     out.bits[static_cast<size_t>(small.format)] = pair_bits(words, halves, small);
-  if (row.digits >= 8) integer_bits(words, fresh_words, halves, looked_at, out);
+  if (row.digits >= 8) {
+    integer_bits(words, fresh_words, halves, looked_at, out);
+    add_int8_of_any_size(halves, out);
+  }
   double best = -1e9;
   int64_t phase = 0;
   for (const int64_t candidate : {0, 1}) {
@@ -281,7 +321,9 @@ std::vector<std::optional<Format>> formats_of_rows(const std::vector<FormatBits>
     }
     FormatBits total;
     for (size_t i = begin; i < end; ++i) accumulate(total, rows[i]);
-    if (largest < best || !sound(total, format)) continue;
+    // Whatever is alike in all places may be so by chance where there are few.
+    const double needed = format == Format::kInt8Any ? kProof / 2 : 0;
+    if (largest < best + needed || !sound(total, format)) continue;
     best = largest;
     std::ranges::fill(out, std::nullopt);
     // Rows that are garbage in any case need less to be of the same kind.
@@ -297,8 +339,8 @@ std::string reading_of(const Row& row, Format format) {
   constexpr int64_t kShown = 4;
   std::string shown;
   int64_t count = 0;
-  const auto show = [&](const auto& value) {
-    if (count++ < kShown) shown += fmt::format("{}{:.3g}", count > 1 ? ", " : "", value);
+  const auto show = [&](const std::string& value) {
+    if (count++ < kShown) shown += (count > 1 ? ", " : "") + value;
   };
   const auto each = [&]<class T>(T, const auto& convert, int64_t offset) {
     const auto size = static_cast<int64_t>(row.bytes.size());
@@ -306,10 +348,14 @@ std::string reading_of(const Row& row, Format format) {
          at += static_cast<int64_t>(sizeof(T))) {
       T value;
       std::memcpy(&value, &row.bytes[static_cast<size_t>(at)], sizeof value);
-      show(convert(value));
+      if constexpr (std::is_same_v<decltype(convert(value)), int64_t>)
+        show(fmt::format("{}", convert(value)));
+      else
+        show(fmt::format("{:.3g}", convert(value)));
     }
   };
-  const auto as_number = [](auto value) { return static_cast<double>(value); };
+  const auto as_number = [](double value) { return value; };
+  const auto as_integer = [](auto value) { return static_cast<int64_t>(value); };
   std::string_view what;
   switch (format) {
     case Format::kHalf:
@@ -325,12 +371,13 @@ std::string reading_of(const Row& row, Format format) {
       each(double{}, as_number, 4 * phase_of(row));
       break;
     case Format::kInt8:
+    case Format::kInt8Any:
       what = "int8";
-      each(int8_t{}, as_number, 0);
+      each(int8_t{}, as_integer, 0);
       break;
     case Format::kInt16:
       what = "int16";
-      each(int16_t{}, as_number, 0);
+      each(int16_t{}, as_integer, 0);
       break;
     case Format::kInt32: {
       bool wide = row.count() >= 4;  // the upper halves repeat the sign
@@ -338,9 +385,9 @@ std::string reading_of(const Row& row, Format format) {
         wide = wide && word_of(row, i) == (word_of(row, i - 1) >> 31 != 0 ? ~0u : 0u);
       what = wide ? "int64" : "int32";
       if (wide)
-        each(int64_t{}, as_number, 0);
+        each(int64_t{}, as_integer, 0);
       else
-        each(int32_t{}, as_number, 0);
+        each(int32_t{}, as_integer, 0);
     }
   }
   return fmt::format("read as {} they are {}{}", what, shown, count > kShown ? ", ..." : "");

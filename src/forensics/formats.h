@@ -15,14 +15,15 @@
 
 namespace lockstep::forensics {
 
-enum class Format { kHalf, kBfloat, kDouble, kInt8, kInt16, kInt32 };
-inline constexpr size_t kFormats = 6;
+// int8 twice: of about Gaussian size, and of any distribution that is the same for all of them.
+enum class Format { kHalf, kBfloat, kDouble, kInt8, kInt8Any, kInt16, kInt32 };
+inline constexpr size_t kFormats = 7;
 
 // What one row says for each format (positive) or against it (negative).
 struct FormatBits {
   std::array<double, kFormats> bits{};
   // Of small integers, by their place in a number: they show in every place, chance does not.
-  std::array<double, 4> int8{};
+  std::array<double, 4> int8{}, int8_any{};
   std::array<double, 2> int16{};
   bool huge = false;  // some number is larger than those of models
 
@@ -42,10 +43,12 @@ class FormatEvidence {
 
  private:
   std::vector<uint32_t> fresh_halves(const std::vector<uint32_t>& words);
+  void add_int8_of_any_size(const std::vector<uint32_t>& fresh, FormatBits& out);
 
   std::array<std::bitset<65536>, 2> halves_;  // low and high 16 bits of words that were seen
   std::unordered_set<uint32_t> words_;
   std::unordered_set<uint32_t> upper_words_;  // of doubles
+  std::array<int64_t, 16> nibbles_{};         // upper ones of bytes, by how often
 };
 
 // The format that one long row proves by itself.

@@ -65,6 +65,17 @@ std::vector<Stored> types() {
          const double value = integer(random, 32, 127);
          return append(bytes, static_cast<int8_t>(value), value);
        }},
+      {"int8 around -50", Kind::kInt8,
+       [](Random& random, double, std::vector<std::byte>& bytes) {
+         const double value = integer(random, 20, 70) - 50;
+         return append(bytes, static_cast<int8_t>(value), value);
+       }},
+      {"uint8", Kind::kInt8,
+       [](Random& random, double, std::vector<std::byte>& bytes) {
+         const auto value =
+             static_cast<int8_t>(static_cast<uint8_t>(128 + integer(random, 20, 127)));
+         return append(bytes, value, static_cast<double>(value));
+       }},
       {"int16", Kind::kInt16,
        [](Random& random, double, std::vector<std::byte>& bytes) {
          const double value = integer(random, 7000, 32767);
@@ -128,8 +139,11 @@ TEST_F(Formats, OneLongRow) {
         const auto clusters = garbage_of(report);
         ASSERT_EQ(clusters.size(), 1u);
         EXPECT_EQ(clusters[0].positions, std::vector<int64_t>{spoiled});
-        EXPECT_NE(clusters[0].evidence.find(fmt::format("they are {:.3g}, ", first)),
-                  std::string::npos)
+        EXPECT_NE(
+            clusters[0].evidence.find(fmt::format(
+                "they are {}, ", first == std::round(first) ? fmt::format("{}", std::llround(first))
+                                                            : fmt::format("{:.3g}", first))),
+            std::string::npos)
             << clusters[0].evidence << " " << first;
       }
 }

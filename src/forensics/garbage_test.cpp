@@ -146,7 +146,7 @@ std::vector<Case> cases() {
                static_cast<int8_t>(std::clamp(std::round(30 * random.gaussian()), -127.0, 127.0)));
          });
        },
-       "small integers"},
+       "read as int8"},
       {"text", Kind::kText, DType::kF32,
        [](Row& row, Random& random) {
          return fill_bytes(row, [&] {

@@ -6,57 +6,14 @@
 #include <optional>
 #include <set>
 
+#include "forensics/origins.h"
+
 namespace lockstep::forensics {
 namespace {
 
 constexpr int64_t kLeastRun = 4;    // columns; fewer can be zero for many reasons
 constexpr double kZeroProof = 30;   // bits: what is likelier by 2^30 if nothing was written
 constexpr double kManyZeros = 0.3;  // share of zeros from which they belong to the values
-
-std::string_view leaf_of(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
-
-// What a checkpoint is computed from, by the last part of its name: zero where all of one group
-// are.
-struct Origin {
-  std::string_view leaf;
-  std::vector<std::vector<std::string_view>> groups;
-};
-
-const std::vector<Origin>& origins() {
-  // `stream` is the output of the layer before, or the embedding.
-  static const std::vector<Origin> kOrigins = {
-      {"attn_norm", {{"stream"}}},
-      {"qkv", {{"attn_norm"}}},
-      {"q", {{"attn_norm"}, {"qkv"}}},
-      {"k", {{"attn_norm"}, {"qkv"}}},
-      {"v", {{"attn_norm"}, {"qkv"}}},
-      {"q_rope", {{"q"}}},
-      {"k_rope", {{"k"}}},
-      {"attn_scores", {{"q_rope"}, {"q"}}},
-      {"attn_mix", {{"v"}}},  // at position 0, which sees itself only
-      {"attn_out", {{"attn_mix"}}},
-      {"attn_residual", {{"stream", "attn_out"}}},
-      {"ffn_norm", {{"attn_residual"}}},
-      {"ffn_gate_up", {{"ffn_norm"}}},
-      {"ffn_gate", {{"ffn_norm"}, {"ffn_gate_up"}}},
-      {"ffn_up", {{"ffn_norm"}, {"ffn_gate_up"}}},
-      {"ffn_act", {{"ffn_gate"}, {"ffn_up"}}},
-      {"ffn_out", {{"ffn_act"}}},
-      {"output", {{"attn_residual", "ffn_out"}, {"stream", "attn_out", "ffn_out"}}},
-      {"final_norm", {{"stream"}}},
-      {"logits", {{"final_norm"}}},
-  };
-  return kOrigins;
-}
-
-const Origin* origin_of(std::string_view name) {
-  const auto& all = origins();
-  const auto found = std::ranges::find(all, leaf_of(name), &Origin::leaf);
-  return found == all.end() ? nullptr : &*found;
-}
 
 // Whether the name says that zeros are in order.
 bool says_zero(std::string_view name) {
@@ -280,17 +237,24 @@ class ZeroFinder {
     const RowStats& first = stats_[group.rows.front()];
     const int64_t length = group.range.end - group.range.begin, all = rows_of(checkpoint);
     const auto group_rows = static_cast<int64_t>(group.rows.size());
+    // Where all zeros of a row are in runs of one length, none of them is scattered.
+    const bool regular = is_regular(group.rows.front(), length);
+    const int64_t in_runs = regular ? first.zeros : length;
     // Rows differ in how many zeros they have: the densest counts.
-    double density = density_;
+    double density = regular ? 0 : density_;
     for (const size_t row : group.rows)
-      density = std::max(density, static_cast<double>(stats_[row].zeros - length + 1) /
-                                      static_cast<double>(stats_[row].count - length + 2));
-    const double bits = -std::log2(density) * static_cast<double>(length * group_rows) -
-                        std::log2(static_cast<double>(first.count));
+      density = std::max(density, static_cast<double>(stats_[row].zeros - in_runs + 1) /
+                                      static_cast<double>(stats_[row].count - in_runs + 2));
+    const bool to_end = group.range.end == first.count, from_start = group.range.begin == 0;
+    // The few columns of a log do not prove it in one row; channels that are dead in all rows are
+    // seldom the first or the last ones.
+    const bool together = first.count < kShortRow && (to_end || from_start) && !reaches_zero(name);
+    const double bits =
+        -std::log2(density) * static_cast<double>(in_runs * (together ? group_rows : 1)) -
+        std::log2(static_cast<double>(first.count));
     if (bits < kZeroProof) return;
     const std::vector<size_t> rows = without_inherited(group.rows, group.range);
     if (rows.empty()) return;
-    const bool to_end = group.range.end == first.count, from_start = group.range.begin == 0;
     const std::vector<Range> ranges = ranges_like(rows.front(), length);
     std::string evidence = fmt::format(
         "columns {} to {}{} are zero in {} of {}", group.range.begin, group.range.end - 1,
@@ -298,7 +262,7 @@ class ZeroFinder {
         group_rows == all ? (all == 1 ? "the only row" : fmt::format("all {} rows", all))
                           : fmt::format("{} of {} rows", group_rows, all),
         name);
-    if (from_start && length == 4 && digits_of(rows.front()) < 8)
+    if (from_start && length == 4 && digits_of(rows.front()) < Row{}.digits)
       evidence +=
           "; freed memory has two 8-byte links there, which print as zeros in a log without "
           "exponents";
@@ -321,6 +285,14 @@ class ZeroFinder {
     }
     for (const size_t row : rows)
       add(kind, kind == Kind::kZeros ? 0.9 : 0.5, ranges, row, evidence);
+  }
+
+  bool is_regular(size_t row, int64_t length) const {
+    const int64_t zeros = stats_[row].zeros;
+    if (length < 8 || zeros % length != 0 || zeros == length) return false;
+    const std::vector<Range> ranges = ranges_like(row, length);
+    return static_cast<int64_t>(ranges.size()) * length == zeros &&
+           std::ranges::all_of(ranges, [&](const Range& r) { return r.end - r.begin == length; });
   }
 
   int digits_of(size_t index) const {
