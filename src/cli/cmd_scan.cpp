@@ -98,6 +98,10 @@ const Command kScanCommand = {
     "  lockstep scan trace --compare other_trace\n"
     "  lockstep scan trace --numpy stats.npz --json\n"
     "\n"
+    "Garbage is what no model computes: memory that was freed or never written, numbers of "
+    "another\n"
+    "type read as floats, copies of other rows. --json has every finding; docs/scan-json.md says\n"
+    "what its fields mean.\n"
     "Exit status: 0 clean, 1 garbage found, 2 unreadable.\n",
     scan_command::declare,
 };

@@ -58,6 +58,7 @@ void add_problem(std::vector<JsonlProblem>& problems, JsonlProblem problem) {
     problems.push_back(std::move(problem));
     return;
   }
+  if (same->last_line == problem.line) return;  // twice in one line
   same->lines += problem.lines;
   same->last_line = std::max(same->last_line, problem.last_line);
 }

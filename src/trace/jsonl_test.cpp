@@ -93,6 +93,21 @@ TEST(Jsonl, KnowsOtherNamesOfTypes) {
             "log:1:57: dtype 'q8_0' is not known; taken as f32");
 }
 
+TEST(Jsonl, LinesThatAreWrongInTheSameWayAreOneProblem) {
+  std::string text;
+  for (int i = 0; i < 5; ++i)
+    text += fmt::format("word {}\n", i) + line_with(R"("dtype":"q1","dtype":"q2","values":[1])");
+  const All all = read_all(text);
+  EXPECT_EQ(all.records.size(), 5u);
+  ASSERT_EQ(all.problems.size(), 2u);
+  EXPECT_EQ(to_text(all.problems[0], "log"),
+            "log:1:1: found 'word 0', expected '{' (and 4 more lines like it, the last is line 9)");
+  EXPECT_EQ(all.problems[1].lines, 5);
+  EXPECT_EQ(all.problems[1].line, 2);
+  EXPECT_EQ(all.problems[1].last_line, 10);
+  EXPECT_TRUE(all.problems[1].kept);
+}
+
 // Whatever is wrong is told with its line and column, and the lines around it are read.
 TEST(Jsonl, TellsWhatItCannotRead) {
   struct Bad {

@@ -158,6 +158,37 @@ class Scan(unittest.TestCase):
         self.assertIn("clean.jsonl:11:28: the last line is cut off", done.stderr)
         self.assertIn("1 lines left out", done.stdout)
 
+    def test_the_same_problem_is_told_once(self):
+        path, _ = self.clean_log()
+        text = "".join(x + "\nprogress\n" for x in path.read_text().splitlines())
+        path.write_text(text + text)
+        done = run("import", path, self.root / "trace", status=1)
+        self.assertEqual(len(done.stderr.splitlines()), 2, done.stderr)
+        self.assertIn("expected '{' (and 19 more lines like it, the last is line 40)", done.stderr)
+        self.assertIn("30 lines left out", done.stdout)
+        out = json.loads(run("scan", path, "--json").stdout)
+        (problem,) = out["files"][0]["problems"]
+        self.assertEqual((problem["line"], problem["lines"], problem["last_line"]), (2, 20, 40))
+
+    def test_zeros_and_wrong_types_in_a_log(self):
+        path = self.root / "log.jsonl"
+        lines = []
+        for position in range(16):
+            halves = struct.pack("<12e", *[random.gauss(0, 1) for _ in range(12)])
+            lines.append(line("layer_0_output", position, struct.unpack("<6f", halves), shape="[1,64]"))
+        for position in range(16):
+            row = [random.gauss(0, 1) for _ in range(6)] if position < 10 else [0.0] * 6
+            lines.append(line("layer_1_output", position, row, shape="[1,64]"))
+        path.write_text("\n".join(lines))
+        (file,) = json.loads(run("scan", path, "--json", status=1).stdout)["files"]
+        halves, zeros = file["clusters"]
+        self.assertEqual((halves["kind"], halves["checkpoints"]), ("fp16-pairs", ["blk.0.output"]))
+        self.assertEqual((zeros["kind"], zeros["positions"]), ("zeros", list(range(10, 16))))
+        self.assertTrue(halves["whole_rows"] and zeros["whole_rows"])
+        self.assertEqual(len(file["notes"]), 1)
+        self.assertIn("only the first 6 numbers of rows of 64 are there", file["notes"][0])
+        self.assertEqual(run("scan", path, status=1).stdout.count("only the first 6"), 1)
+
     def test_unreadable(self):
         bad = self.root / "bad"
         bad.write_text("not a log\n")
