@@ -99,9 +99,11 @@ double byte_bits(uint32_t byte) {
 bool is_wide(const std::vector<uint32_t>& words) {
   std::vector<int> exponents;
   for (const uint32_t word : words) exponents.push_back(exponent_of(word));
+  const auto [least, most] = std::ranges::minmax_element(exponents);
+  if (exponents.empty() || *most - *least < 24) return false;
   std::ranges::sort(exponents);
   const size_t tenth = exponents.size() / 10;
-  return !exponents.empty() && exponents[exponents.size() - 1 - tenth] - exponents[tenth] >= 24;
+  return exponents[exponents.size() - 1 - tenth] - exponents[tenth] >= 24;
 }
 
 bool is_text(const std::vector<uint32_t>& words) {
@@ -119,18 +121,22 @@ bool may_be_integers(const std::vector<uint32_t>& words, int64_t looked_at) {
   return count * 4 >= looked_at * 3 && is_wide(words) && !is_text(words);
 }
 
-void integer_bits(const std::vector<uint32_t>& words, const std::vector<uint32_t>& fresh_words,
+// As a float a denormal, or a NaN with all upper bits set.
+bool is_small_integer(uint32_t word) {
+  const auto value = static_cast<int32_t>(word);
+  return value > -(1 << 23) && value < 1 << 23;
+}
+
+void integer_bits(const std::vector<uint32_t>& words, int64_t fresh_words,
                   const std::vector<uint32_t>& fresh_halves, int64_t looked_at, FormatBits& out) {
   constexpr double kNo = -10;
   double& int8 = out.bits[static_cast<size_t>(Format::kInt8)];
   double& int16 = out.bits[static_cast<size_t>(Format::kInt16)];
   double& int32 = out.bits[static_cast<size_t>(Format::kInt32)];
-  for (const uint32_t word : fresh_words) {
-    // As a float a denormal, or a NaN with all upper bits set.
-    const auto value = static_cast<int32_t>(word);
-    int32 += value > -(1 << 23) && value < 1 << 23 ? 6 : -20;
-  }
-  if (static_cast<int64_t>(words.size()) * 5 < looked_at * 2) int32 = kNo;
+  int32 = static_cast<int64_t>(words.size()) * 5 < looked_at * 2 ||
+                  !std::ranges::all_of(words, is_small_integer)
+              ? 2 * kNo
+              : 6 * static_cast<double>(fresh_words);
   if (!may_be_integers(words, looked_at)) {
     int8 = int16 = out.bits[static_cast<size_t>(Format::kInt8Any)] = kNo;
     return;
@@ -176,6 +182,12 @@ double double_bits(const std::vector<Split>& splits, const std::unordered_set<ui
   const auto is_zero = [](const Split& split) { return (split.lower & 0x7fffffff) == 0; };
   const bool widened = std::ranges::all_of(splits, ends_in_zeros);
   const bool all_zero = std::ranges::all_of(splits, is_zero);
+  // As f32 the upper words of doubles that models have are about 1. How much larger the lower word
+  // is, in binades.
+  const auto apart_of = [](const Split& split) { return exponent_of(split.lower) - 127; };
+  const auto is_huge_lower = [&](const Split& split) { return apart_of(split) > 20; };
+  if (splits.size() >= 32 && !widened && std::ranges::none_of(splits, is_huge_lower))
+    return kAgainst * static_cast<double>(splits.size());
   double over_noise = -size_bits(0, 2048), over_floats = 0;
   std::unordered_set<uint32_t> seen;
   for (const Split& split : splits) {
@@ -190,15 +202,17 @@ double double_bits(const std::vector<Split>& splits, const std::unordered_set<ui
       continue;
     }
     // No model has a number 2^20 times its neighbour beside one so much smaller than its neighbour.
-    const int apart = exponent_of(split.lower) - exponent_of(split.upper);
-    if (is_zero(split))
+    const int apart = apart_of(split);
+    if (std::abs(exponent_of(split.upper) - 127) > 6)
+      over_floats += 2 * kAgainst;
+    else if (is_zero(split))
       over_floats += widened ? 1 : -1;
     else if (apart > 20)
-      over_floats += 10;
+      over_floats += 14;
     else if (apart < -20)
       over_floats += widened ? 3 : 0.5;
     else
-      over_floats += widened ? 1 : -2.6;
+      over_floats += widened ? 1 : -2;
   }
   // Numbers that are all about 1 are as likely f32, but not if half of them are about -1.
   const auto negative =
@@ -273,15 +287,15 @@ FormatBits FormatEvidence::add(const Row& row) {
   FormatBits out;
   // With six digits the exponents of both halves are right.
   if (row.dtype != DType::kF32 || row.digits < 6) return out;
-  std::vector<uint32_t> words, fresh_words;
-  int64_t looked_at = 0;
+  std::vector<uint32_t> words;
+  int64_t looked_at = 0, fresh_words = 0;
   for (const int64_t start : pairs_of(row))
     for (int64_t i = start; i < std::min(start + 2, row.count()); ++i, ++looked_at) {
       const uint32_t word = word_of(row, i);
       if ((word & 0x7fffffff) != 0 && bits_known(row, word)) words.push_back(word);
     }
   for (const uint32_t word : words) {
-    if (words_.insert(word).second) fresh_words.push_back(word);
+    if (is_small_integer(word)) fresh_words += words_.insert(word).second;
     out.huge = out.huge || exponent_of(word) > 127 + 20;
   }
   const std::vector<uint32_t> halves = fresh_halves(words);
@@ -298,6 +312,7 @@ FormatBits FormatEvidence::add(const Row& row) {
     if (bits > best) best = bits, phase = candidate;
   }
   out.bits[static_cast<size_t>(Format::kDouble)] = best - 1;
+  if (best <= 0) return out;
   for (const Split& split : splits_of(row, phase)) upper_words_.insert(split.upper);
   return out;
 }

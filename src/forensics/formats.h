@@ -46,7 +46,7 @@ class FormatEvidence {
   void add_int8_of_any_size(const std::vector<uint32_t>& fresh, FormatBits& out);
 
   std::array<std::bitset<65536>, 2> halves_;  // low and high 16 bits of words that were seen
-  std::unordered_set<uint32_t> words_;
+  std::unordered_set<uint32_t> words_;        // that are small integers
   std::unordered_set<uint32_t> upper_words_;  // of doubles
   std::array<int64_t, 16> nibbles_{};         // upper ones of bytes, by how often
 };

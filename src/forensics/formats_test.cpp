@@ -199,7 +199,7 @@ TEST_F(Formats, DoublesOfOddWidth) {
   const Report report = scan(source);
   expect_kind(report, Kind::kDouble);
   if (HasFatalFailure()) return;
-  EXPECT_GE(garbage_of(report)[0].positions.size(), 18u) << describe(report);
+  EXPECT_GE(garbage_of(report)[0].positions.size(), 15u) << describe(report);
 }
 
 // A log with six digits keeps what tells halves and doubles.
