@@ -174,7 +174,7 @@ class Distributions : public testing::Test {
 
 TEST_F(Distributions, OfAllLengths) {
   for (const Distribution& kind : distributions())
-    for (int round = 0; round < 120; ++round) {
+    for (int round = 0; round < 60; ++round) {
       const auto width = static_cast<int64_t>(std::exp2(12 * random_.uniform()));
       expect_clean(kind, width, 1 + random_.below(8), DType::kF32);
     }

@@ -3,50 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
+#include "forensics/format_words.h"
 
 namespace lockstep::forensics {
 namespace {
 
-constexpr double kProof = 40;    // bits; chance gives as many once in 10^12 rows
-constexpr double kDenial = -6;   // of a row among others that prove it; true f32 deny more
-constexpr double kAgainst = -4;  // the most that a single number says against
-
-uint32_t word_of(const Row& row, int64_t index) {
-  uint32_t word = 0;
-  std::memcpy(&word, &row.bytes[static_cast<size_t>(index) * sizeof word], sizeof word);
-  return word;
-}
-
-int exponent_of(uint32_t word) {
-  return static_cast<int>(word >> 23 & 0xff);
-}
+constexpr double kProof = 40;   // bits; chance gives as many once in 10^12 rows
+constexpr double kDenial = -6;  // of a row among others that prove it; true f32 deny more
 
 // A log does not say which NaN it was.
 bool bits_known(const Row& row, uint32_t word) {
   return row.exact || exponent_of(word) != 0xff || (word & 0x7fffff) == 0;
-}
-
-// Where pairs of numbers start that are looked at, from all over the row.
-std::vector<int64_t> pairs_of(const Row& row) {
-  const int64_t pairs = (row.count() + 1) / 2, most = kFormatSample / 2;
-  std::vector<int64_t> starts;
-  for (int64_t i = 0; i < std::min(pairs, most); ++i)
-    starts.push_back(2 * (pairs <= most ? i : i * pairs / most));
-  return starts;
-}
-
-template <class T>
-T middle_of(std::vector<T> values) {
-  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Bits for a number that has a model's size, over one of `exponents` that come by chance. Numbers
-// of a model get rarer by half with every binade away from the middle.
-double size_bits(int distance, double exponents) {
-  return std::max(std::log2(exponents / 3) - std::abs(distance), kAgainst);
 }
 
 struct Small {
@@ -148,84 +115,6 @@ void integer_bits(const std::vector<uint32_t>& words, int64_t fresh_words,
   }
   for (const double bits : out.int8) int8 += bits;
   for (const double bits : out.int16) int16 += bits;
-}
-
-// Two f32 that one double makes: its lower bits, and sign, exponent and upper bits.
-struct Split {
-  uint32_t lower;
-  uint32_t upper;
-};
-
-std::vector<Split> splits_of(const Row& row, int64_t phase) {
-  std::vector<Split> splits;
-  for (const int64_t start : pairs_of(row)) {
-    if (start + phase + 1 >= row.count()) continue;
-    const Split split = {word_of(row, start + phase), word_of(row, start + phase + 1)};
-    if ((split.lower | split.upper) != 0) splits.push_back(split);
-  }
-  return splits;
-}
-
-int double_exponent(const Split& split) {
-  return static_cast<int>(split.upper >> 20 & 0x7ff);
-}
-
-// The lower words of doubles are noise (or a few patterns, where they were f32 before), while the
-// upper words are of one size. `known` upper words are left out.
-double double_bits(const std::vector<Split>& splits, const std::unordered_set<uint32_t>& known) {
-  if (splits.empty()) return 0;
-  std::vector<int> exponents;
-  for (const Split& split : splits) exponents.push_back(double_exponent(split));
-  const int middle = middle_of(std::move(exponents)), float_middle = middle >> 3;
-  if (std::abs(middle - 1023) > 40) return kAgainst * static_cast<double>(splits.size());
-  const auto ends_in_zeros = [](const Split& split) { return (split.lower & 0x1fffffff) == 0; };
-  const auto is_zero = [](const Split& split) { return (split.lower & 0x7fffffff) == 0; };
-  const bool widened = std::ranges::all_of(splits, ends_in_zeros);
-  const bool all_zero = std::ranges::all_of(splits, is_zero);
-  // As f32 the upper words of doubles that models have are about 1. How much larger the lower word
-  // is, in binades.
-  const auto apart_of = [](const Split& split) { return exponent_of(split.lower) - 127; };
-  const auto is_huge_lower = [&](const Split& split) { return apart_of(split) > 20; };
-  if (splits.size() >= 32 && !widened && std::ranges::none_of(splits, is_huge_lower))
-    return kAgainst * static_cast<double>(splits.size());
-  double over_noise = -size_bits(0, 2048), over_floats = 0;
-  std::unordered_set<uint32_t> seen;
-  for (const Split& split : splits) {
-    if (known.contains(split.upper) || !seen.insert(split.upper).second) continue;
-    const int distance = double_exponent(split) - middle;
-    over_noise += size_bits(distance, 2048);
-    if (all_zero) {
-      // Every second number may well be zero. Then the others must be likelier as doubles than as
-      // f32 of about Gaussian sizes.
-      const int float_distance = (double_exponent(split) >> 3) - float_middle;
-      over_floats += std::max(3 + std::abs(float_distance) - std::abs(distance), -8);
-      continue;
-    }
-    // No model has a number 2^20 times its neighbour beside one so much smaller than its neighbour.
-    const int apart = apart_of(split);
-    if (std::abs(exponent_of(split.upper) - 127) > 6)
-      over_floats += 2 * kAgainst;
-    else if (is_zero(split))
-      over_floats += widened ? 1 : -1;
-    else if (apart > 20)
-      over_floats += 14;
-    else if (apart < -20)
-      over_floats += widened ? 3 : 0.5;
-    else
-      over_floats += widened ? 1 : -2;
-  }
-  // Numbers that are all about 1 are as likely f32, but not if half of them are about -1.
-  const auto negative =
-      std::ranges::count_if(splits, [](const Split& split) { return split.upper >> 31 != 0; });
-  const auto count = static_cast<long>(splits.size());
-  if (all_zero && (negative * 5 < count || negative * 5 > 4 * count))
-    over_floats = std::min(over_floats, 0.0);
-  return std::min(over_noise, over_floats);
-}
-
-// Of the two ways to pair the words of a row: rows of odd width start in the middle of a double.
-int64_t phase_of(const Row& row) {
-  return double_bits(splits_of(row, 1), {}) > double_bits(splits_of(row, 0), {}) ? 1 : 0;
 }
 
 // Whether the integers show in every place that they have.
@@ -348,64 +237,6 @@ std::vector<std::optional<Format>> formats_of_rows(const std::vector<FormatBits>
         out[i] = format;
   }
   return out;
-}
-
-std::string reading_of(const Row& row, Format format) {
-  constexpr int64_t kShown = 4;
-  std::string shown;
-  int64_t count = 0;
-  const auto show = [&](const std::string& value) {
-    if (count++ < kShown) shown += (count > 1 ? ", " : "") + value;
-  };
-  const auto each = [&]<class T>(T, const auto& convert, int64_t offset) {
-    const auto size = static_cast<int64_t>(row.bytes.size());
-    for (int64_t at = offset; at + static_cast<int64_t>(sizeof(T)) <= size && count <= kShown;
-         at += static_cast<int64_t>(sizeof(T))) {
-      T value;
-      std::memcpy(&value, &row.bytes[static_cast<size_t>(at)], sizeof value);
-      if constexpr (std::is_same_v<decltype(convert(value)), int64_t>)
-        show(fmt::format("{}", convert(value)));
-      else
-        show(fmt::format("{:.3g}", convert(value)));
-    }
-  };
-  const auto as_number = [](double value) { return value; };
-  const auto as_integer = [](auto value) { return static_cast<int64_t>(value); };
-  std::string_view what;
-  switch (format) {
-    case Format::kHalf:
-      what = "fp16";
-      each(uint16_t{}, half_to_float, 0);
-      break;
-    case Format::kBfloat:
-      what = "bf16";
-      each(uint16_t{}, bfloat_to_float, 0);
-      break;
-    case Format::kDouble:
-      what = "f64";
-      each(double{}, as_number, 4 * phase_of(row));
-      break;
-    case Format::kInt8:
-    case Format::kInt8Any:
-      what = "int8";
-      each(int8_t{}, as_integer, 0);
-      break;
-    case Format::kInt16:
-      what = "int16";
-      each(int16_t{}, as_integer, 0);
-      break;
-    case Format::kInt32: {
-      bool wide = row.count() >= 4;  // the upper halves repeat the sign
-      for (int64_t i = 1; i < row.count(); i += 2)
-        wide = wide && word_of(row, i) == (word_of(row, i - 1) >> 31 != 0 ? ~0u : 0u);
-      what = wide ? "int64" : "int32";
-      if (wide)
-        each(int64_t{}, as_integer, 0);
-      else
-        each(int32_t{}, as_integer, 0);
-    }
-  }
-  return fmt::format("read as {} they are {}{}", what, shown, count > kShown ? ", ..." : "");
 }
 
 }  // namespace lockstep::forensics

@@ -125,7 +125,7 @@ class Formats : public testing::Test {
 TEST_F(Formats, OneLongRow) {
   for (const Stored& type : types())
     for (const int64_t width : {64, 65, 100, 255, 256, 257, 896, 4096})
-      for (int round = 0; round < 10 && width >= type.least; ++round) {
+      for (int round = 0; round < 5 && width >= type.least; ++round) {
         SCOPED_TRACE(fmt::format("{}, width {}, seed {}", type.name, width, seed_));
         MemorySource source;
         double first = 0;
@@ -151,7 +151,7 @@ TEST_F(Formats, OneLongRow) {
 TEST_F(Formats, ShortRowsTakenTogether) {
   for (const Stored& type : types())
     for (const int64_t width : {6, 7, 8, 10, 16, 31})
-      for (int round = 0; round < 10 && 24 * width >= type.least; ++round) {
+      for (int round = 0; round < 5 && 24 * width >= type.least; ++round) {
         SCOPED_TRACE(fmt::format("{}, width {}, seed {}", type.name, width, seed_));
         MemorySource source;
         const double size = scale();
