@@ -13,4 +13,8 @@ namespace lockstep {
 std::vector<std::string> near_names(std::string_view wanted, std::span<const std::string> names,
                                     size_t most = 3);
 
+// For options and commands, where one slip is likely: those that begin with `wanted`, else those
+// that fewest letters part from it (a third of them at most). At most three.
+std::vector<std::string> nearest_names(std::string_view wanted, std::span<const std::string> names);
+
 }  // namespace lockstep
