@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "base/places.h"
+#include "base/text.h"
 #include "models/catalog.h"
+#include "models/model_folder.h"
 
 namespace lockstep::models {
 namespace {
@@ -68,7 +70,8 @@ Result<std::string> find_model(const std::string& name, const std::vector<Folder
   if (fs::exists(name, failed) && !fs::is_directory(name, failed)) return name;
   if (name.empty()) return error("the name of the model is empty");
   if (name.find('/') != std::string::npos)
-    return error("{}: {}", name, fs::is_directory(name, failed) ? "is a folder" : "no such file");
+    return fs::is_directory(name, failed) ? error("{}", folder_text(name))
+                                          : error("{}: no such file", printable(name));
 
   const std::string stem =
       name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name;
@@ -77,6 +80,7 @@ Result<std::string> find_model(const std::string& name, const std::vector<Folder
   for (const LocalModel& model : local) names.push_back(model.name);
   if (const auto index = resolve(stem, names)) return local[*index].path;
 
+  if (fs::is_directory(name, failed)) return error("{}", folder_text(name));
   if (const KnownModel* known = find_known(stem))
     return error("model '{}' is not downloaded yet: lockstep models pull {}", name, known->name);
   std::vector<std::string> looked;

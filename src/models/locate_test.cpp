@@ -8,6 +8,7 @@
 
 #include "base/temporary_folder.h"
 #include "models/http_headers.h"
+#include "models/model_folder.h"
 
 namespace lockstep::models {
 namespace {
@@ -74,7 +75,7 @@ TEST_F(LocateTest, ErrorsSayWhatToDo) {
                         "did you mean haiku?",
                         folders_[0].path, folders_[1].path, folders_[2].path));
   EXPECT_EQ(message("no/such.gguf"), "no/such.gguf: no such file");
-  EXPECT_EQ(message(root_.string()), root_.string() + ": is a folder");
+  EXPECT_EQ(message(root_.string()), folder_text(root_.string()));
   EXPECT_EQ(message(""), "the name of the model is empty");
 }
 
