@@ -78,24 +78,36 @@ class Converter {
   Result<void> convert(int64_t first, int64_t n, std::vector<std::byte>& out) {
     out.resize(static_cast<size_t>(quant::size_bytes(target_, n)));
     const int64_t pieces = (n + kPiece - 1) / kPiece;
+    std::vector<QuantizeError> errors(static_cast<size_t>(pieces));
     parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
       std::vector<float> values(static_cast<size_t>(std::min(kPiece, n)));
+      std::vector<float> written(values.size());
       for (int64_t piece = begin; piece < end; ++piece) {
         const int64_t at = piece * kPiece;
-        convert_piece(first + at, std::min(kPiece, n - at), values,
-                      out.data() + quant::size_bytes(target_, at));
+        const int64_t count = std::min(kPiece, n - at);
+        std::byte* target = out.data() + quant::size_bytes(target_, at);
+        if (!convert_piece(first + at, count, values, target)) continue;
+        errors[static_cast<size_t>(piece)] = measure_piece(values, target, count, written);
       }
     });
+    // In their order, whatever the number of threads.
+    for (const QuantizeError& piece : errors) {
+      error_.squares += piece.squares;
+      error_.square_errors += piece.square_errors;
+    }
     if (first_bad_ == kNone) return {};
     return error("tensor {}: value {} at {} is not finite; a finite number was expected",
                  tensor_.name, first_bad_.load(), coordinates(tensor_, first_bad_));
   }
 
+  const QuantizeError& error_so_far() const { return error_; }
+
  private:
   static constexpr int64_t kPiece = 1 << 14;  // a multiple of every block
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
-  void convert_piece(int64_t first, int64_t n, std::vector<float>& values, std::byte* out) {
+  // Whether all values are finite.
+  bool convert_piece(int64_t first, int64_t n, std::vector<float>& values, std::byte* out) {
     const std::byte* from = tensor_.data.data() + quant::size_bytes(*tensor_.format, first);
     quant::decode(tensor_.format->format(), from, n, values.data());
     const auto bad = std::find_if(values.begin(), values.begin() + n,
@@ -105,17 +117,32 @@ class Converter {
       int64_t known = first_bad_;
       while (place < known && !first_bad_.compare_exchange_weak(known, place)) {
       }
-      return;
+      return false;
     }
     if (&target_ == tensor_.format)
       std::copy_n(from, quant::size_bytes(target_, n), out);
     else
       quant::encode(target_.format(), values.data(), n, out);
+    return true;
+  }
+
+  QuantizeError measure_piece(const std::vector<float>& values, const std::byte* encoded, int64_t n,
+                              std::vector<float>& written) const {
+    quant::decode(target_.format(), encoded, n, written.data());
+    QuantizeError error;
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      const double value = values[i];
+      const double difference = written[i] - value;
+      error.squares += value * value;
+      error.square_errors += difference * difference;
+    }
+    return error;
   }
 
   const Tensor& tensor_;
   const quant::FormatInfo& target_;
   std::atomic<int64_t> first_bad_{kNone};
+  QuantizeError error_;
 };
 
 }  // namespace
@@ -142,11 +169,19 @@ Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions
   return plan;
 }
 
-Result<void> quantize(const File& source, const QuantizePlan& plan, const std::string& path,
-                      const std::function<void(int64_t)>& advance) {
+double QuantizeError::relative() const {
+  if (square_errors == 0) return 0;
+  if (squares == 0 || !std::isfinite(square_errors)) return std::numeric_limits<double>::infinity();
+  return std::sqrt(square_errors / squares);
+}
+
+Result<std::vector<QuantizeError>> quantize(const File& source, const QuantizePlan& plan,
+                                            const std::string& path,
+                                            const std::function<void(int64_t)>& advance) {
   constexpr int64_t kChunk = 1 << 22;  // values; at most 16 MiB of output in memory
   LS_TRY(Writer writer, Writer::create(path, plan.metadata, plan.tensors));
   std::vector<std::byte> out;
+  std::vector<QuantizeError> errors(plan.tensors.size());
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const Tensor& tensor = source.tensors()[i];
     const quant::FormatInfo& target = *plan.tensors[i].format;
@@ -164,8 +199,10 @@ Result<void> quantize(const File& source, const QuantizePlan& plan, const std::s
       LS_TRY_VOID(writer.write(out));
       advance(quant::size_bytes(*tensor.format, n));
     }
+    errors[i] = converter.error_so_far();
   }
-  return writer.finish();
+  LS_TRY_VOID(writer.finish());
+  return errors;
 }
 
 }  // namespace lockstep::gguf

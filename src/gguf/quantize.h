@@ -27,9 +27,21 @@ struct QuantizePlan {
 // An error where a tensor cannot be decoded, or is quantized already and must not be again.
 Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions& options);
 
+// How far the written values of a tensor are from those of the source.
+struct QuantizeError {
+  double squares = 0;        // of the source's values, added up
+  double square_errors = 0;  // of the differences
+
+  // Root mean square of the differences, relative to that of the values. 0 where nothing differs;
+  // infinite where a value is written that is not finite, or all values should be 0.
+  double relative() const;
+};
+
 // Writes the file, a piece of a tensor at a time, on all cores. `advance` is told the bytes of the
-// source that were done. A value that is not finite is an error, and no file is left.
-Result<void> quantize(const File& source, const QuantizePlan& plan, const std::string& path,
-                      const std::function<void(int64_t)>& advance);
+// source that were done. A value that is not finite is an error, and no file is left. Gives the
+// error of each tensor, in the order of the plan.
+Result<std::vector<QuantizeError>> quantize(const File& source, const QuantizePlan& plan,
+                                            const std::string& path,
+                                            const std::function<void(int64_t)>& advance);
 
 }  // namespace lockstep::gguf

@@ -119,7 +119,38 @@ TEST(Quantize, WritesTheMixAndKeepsTheRest) {
     std::vector<std::byte> bytes(tensor.data.size());
     quant::encode(tensor.format->format(), values.data(), from.values(), bytes.data());
     EXPECT_TRUE(std::ranges::equal(bytes, tensor.data));
+    // The error that is told is that of the file.
+    std::vector<float> written(values.size());
+    quant::decode(tensor.format->format(), tensor.data.data(), from.values(), written.data());
+    double squares = 0, square_errors = 0;
+    for (size_t k = 0; k < values.size(); ++k) {
+      squares += static_cast<double>(values[k]) * values[k];
+      square_errors += std::pow(static_cast<double>(written[k]) - values[k], 2);
+    }
+    const double relative = std::sqrt(square_errors / squares);
+    EXPECT_NEAR((*done)[i].relative(), relative, 1e-9 * relative);
+    EXPECT_EQ((*done)[i].relative() == 0, expected[i] == "F32");
   }
+}
+
+TEST(Quantize, ErrorsOfNothingAndOfZeros) {
+  EXPECT_EQ(QuantizeError{}.relative(), 0);
+  EXPECT_EQ((QuantizeError{4, 0}.relative()), 0);
+  EXPECT_EQ((QuantizeError{4, 1}.relative()), 0.5);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ((QuantizeError{0, 1}.relative()), infinity);
+  EXPECT_EQ((QuantizeError{4, std::nan("")}.relative()), infinity);
+
+  const TempFolder folder;
+  Source zeros{"zero.weight", {256, 3}, std::vector<float>(768, 0.0f)};
+  write(folder.file("in.gguf"), {zeros}, {});
+  auto source = File::open(folder.file("in.gguf"));
+  ASSERT_TRUE(source.ok());
+  const auto plan = plan_quantization(*source, {quant::find_recipe("Q4_K_M")});
+  const auto done = quantize(*source, *plan, folder.file("out.gguf"), [](int64_t) {});
+  ASSERT_TRUE(done.ok());
+  ASSERT_EQ(done->size(), 1u);
+  EXPECT_EQ((*done)[0].relative(), 0);
 }
 
 TEST(Quantize, PureLeavesNoMix) {
