@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
+#include "cli/number_list.h"
+#include "cli/options.h"
 #include "engine/cost.h"
 #include "engine/speed.h"
 #include "exec/registry.h"
@@ -30,6 +33,8 @@ struct Flags {
   std::string model = kDefaultModel;
   std::vector<int64_t> prompts = {128, 512};
   std::vector<int64_t> generations = {128};
+  std::vector<std::string> prompt_lists;  // as given, in place of these
+  std::vector<std::string> generation_lists;
   CLI::Option* prompts_given = nullptr;
   CLI::Option* generations_given = nullptr;
   int64_t repeats = 5;
@@ -221,31 +226,41 @@ Result<int> run(const Flags& flags) {
   return kDone;
 }
 
+// "128,512" and "64" are 128, 512, 64; nothing leaves the default.
+void take_counts(const std::vector<std::string>& lists, std::vector<int64_t>& counts) {
+  if (!lists.empty()) counts.clear();
+  for (const std::string& list : lists) {
+    const auto parsed = parse_counts(list);
+    LS_CHECK(parsed.ok());  // the option has checked it
+    counts.insert(counts.end(), parsed->begin(), parsed->end());
+  }
+}
+
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  const auto counts = [&](const std::string& name, std::vector<int64_t>& values,
-                          const std::string& help) {
-    return app.add_option(name, values, help)
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-        ->type_name("N")
-        ->capture_default_str();
+  const auto counts = [&](const std::string& names, std::vector<std::string>& lists,
+                          const std::vector<int64_t>& values, const std::string& help) {
+    return add_values(app, names, lists, kCounts, help)
+        ->default_str(fmt::format("{}", fmt::join(values, ",")));
   };
-  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
-      ->capture_default_str();
-  flags->prompts_given = counts("-p,--prompt", flags->prompts,
+  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
+  flags->prompts_given = counts("-p,--prompt", flags->prompt_lists, flags->prompts,
                                 "Evaluate a prompt of N random tokens; several with commas or by "
                                 "repeating it; 0: no such test");
   flags->generations_given =
-      counts("-n,--generate", flags->generations,
+      counts("-n,--generate", flags->generation_lists, flags->generations,
              "Evaluate N random tokens one after another, from an empty cache; likewise");
-  app.add_option("-r,--repeats", flags->repeats, "Measured runs of each test, after one to warm up")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
-      ->capture_default_str();
+  show_default(add_number(app, "-r,--repeats", flags->repeats, {1, 1000000},
+                          "Measured runs of each test, after one to warm up"),
+               flags->repeats);
   declare_device(app, flags->device);
   app.add_flag("--json", flags->json, "Print one JSON object with every run");
-  return [flags] { return run(*flags); };
+  return [flags] {
+    take_counts(flags->prompt_lists, flags->prompts);
+    take_counts(flags->generation_lists, flags->generations);
+    return run(*flags);
+  };
 }
 
 }  // namespace bench_command

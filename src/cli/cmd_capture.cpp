@@ -1,12 +1,13 @@
 // lockstep capture: records what another engine computes, by the Python package that comes with the
 // program.
+#include <cerrno>  // program_invocation_name
 #include <memory>
 
-#include <fmt/ranges.h>
-
 #include "base/process.h"
+#include "cli/captured_engines.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "cli/python_environment.h"
 #include "gguf/file.h"
 #include "gguf/fingerprint.h"
@@ -14,33 +15,9 @@
 namespace lockstep::cli {
 namespace capture_command {
 
-struct CapturedEngine {
-  const char* module;
-  bool reads_gguf;
-  PythonNeeds needs;  // the packages are those of python/pyproject.toml
-};
-
-const std::vector<CapturedEngine>& engines() {
-  static const std::vector<CapturedEngine> kEngines = {
-      {"lockstep.capture.llama_cpp",
-       true,
-       {"llama.cpp",
-        {"numpy", "llama_cpp"},
-        {"numpy>=1.22", "llama-cpp-python==0.3.36"},
-        "llama.cpp is built from source: minutes, and a C++ compiler"}},
-      {"lockstep.capture.transformers",
-       false,
-       {"transformers",
-        {"numpy", "torch", "transformers"},
-        {"numpy>=1.22", "transformers>=5.0", "torch>=2.4"},
-        "about 5 GB"}},
-  };
-  return kEngines;
-}
-
-// A flag that the engine's module reads; handed on as it is.
+// A flag of the engine's module, as it was given.
 struct PassedFlag {
-  const char* name;  // of the module
+  const CaptureFlag* flag;
   CLI::Option* option;
   std::string value;
 };
@@ -52,13 +29,35 @@ struct Flags {
   bool yes = false;
   bool engine_help = false;
   std::vector<std::unique_ptr<PassedFlag>> passed;
+
+  bool has(const std::string& name) const {
+    for (const auto& passed_flag : passed)
+      if (passed_flag->option->get_name() == name) return passed_flag->option->count() > 0;
+    return false;
+  }
 };
 
-Result<int> run(const Flags& flags, const std::vector<std::string>& others) {
+// What the module would find missing only after its engine was installed.
+Result<void> check_flags(const Flags& flags) {
+  for (const auto& passed : flags.passed) {
+    const char* engine = passed->flag->engine;
+    if (passed->option->count() > 0 && engine != nullptr && engine != flags.engine)
+      return error("capture: {} is for {}; this is {}", passed->option->get_name(), engine,
+                   flags.engine);
+  }
+  const int prompts = flags.has("--prompt") + flags.has("--text-file") + flags.has("--tokens");
+  if (prompts != 1)
+    return error("capture: found {}, expected one of -p TEXT, --text-file FILE, --tokens IDS",
+                 prompts == 0 ? "no prompt" : "several prompts");
+  if (!flags.has("--output")) return error("capture: expected -o FOLDER, for the new trace");
+  return {};
+}
+
+Result<int> run(const Flags& flags) {
   const CapturedEngine* engine = nullptr;
-  for (const CapturedEngine& known : engines())
+  for (const CapturedEngine& known : captured_engines())
     if (known.needs.name == flags.engine) engine = &known;
-  LS_CHECK(engine != nullptr);  // CLI11 has checked it
+  LS_CHECK(engine != nullptr);  // the option has checked it
   LS_TRY(const std::string folder, package_folder());
 
   // With "=", so that a value may begin with a dash.
@@ -67,18 +66,22 @@ Result<int> run(const Flags& flags, const std::vector<std::string>& others) {
     arguments = {"--help"};
   } else {
     std::string model = flags.model;
+    if (!engine->reads_gguf && model.empty())
+      return error("capture {}: expected -m with a folder or an id of the hub", flags.engine);
+    LS_TRY_VOID(check_flags(flags));
     if (engine->reads_gguf) {
       LS_TRY(model, model_path(model.empty() ? kDefaultModel : model));
       LS_TRY(const gguf::File file, gguf::File::open(model));
       arguments.push_back("--fingerprint=" + gguf::fingerprint(file));
-    } else if (model.empty()) {
-      return error("capture {}: expected -m with a folder or an id of the hub", flags.engine);
     }
     arguments.push_back("--model=" + model);
-    for (const auto& flag : flags.passed)
-      if (flag->option->count() > 0)
-        arguments.push_back(fmt::format("{}={}", flag->name, flag->value));
-    arguments.insert(arguments.end(), others.begin(), others.end());
+    // For the commands that the module says to run next.
+    arguments.push_back(fmt::format("--program={}", program_invocation_name));
+    for (const auto& passed : flags.passed) {
+      if (passed->option->count() == 0) continue;
+      const std::string name = passed->option->get_name();
+      arguments.push_back(passed->flag->kind == nullptr ? name : name + "=" + passed->value);
+    }
   }
   LS_TRY(const std::string python, find_python(engine->needs, flags.python, flags.yes));
   std::vector<std::string> command = module_command(python, folder, engine->module);
@@ -86,38 +89,42 @@ Result<int> run(const Flags& flags, const std::vector<std::string>& others) {
   return become_process(command);
 }
 
+// Each kind of number has its range; the module has the same.
+CLI::Option* declare_passed(CLI::App& app, const CaptureFlag& flag, PassedFlag& passed) {
+  passed.flag = &flag;
+  if (flag.kind == nullptr) return app.add_flag(flag.names, flag.help);
+  if (flag.kind != &kWholeNumber && flag.kind != &kRealNumber)
+    return add_value(app, flag.names, passed.value, *flag.kind, flag.help);
+  const std::string names = flag.names;
+  const bool positive = names == "--batch" || names == "-t,--threads";
+  return detail::add_checked(
+      app, names, *flag.kind, flag.help,
+      [&passed, &flag, positive](const std::string& text) -> Result<void> {
+        if (flag.kind == &kRealNumber)
+          LS_TRY_VOID(parse_number(text, NumberRange<double>{.least = 0}));
+        else
+          LS_TRY_VOID(parse_number(text, NumberRange<int64_t>{positive ? 1 : 0, 1 << 30}));
+        passed.value = text;
+        return {};
+      });
+}
+
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  std::vector<std::string> names;
-  for (const CapturedEngine& engine : engines()) names.push_back(engine.needs.name);
-  app.add_option("engine", flags->engine, "llama.cpp or transformers")
-      ->required()
-      ->check(CLI::IsMember(names));
-  app.add_option("-m,--model", flags->model,
-                 "llama.cpp: a GGUF file or the name of a shipped or downloaded model; "
-                 "transformers: a folder or an id of the hub");
-  const auto pass = [&](const char* flag, const char* name, const char* help) {
-    auto& passed = flags->passed.emplace_back(std::make_unique<PassedFlag>());
-    passed->name = name;
-    passed->option = app.add_option(flag, passed->value, help);
-    return passed->option;
-  };
-  pass("-o,--output", "--output", "The folder of the new trace")->type_name("TRACE");
-  pass("-p,--prompt", "--prompt", "The prompt, read by the engine's own tokenizer");
-  pass("--tokens", "--tokens", "The prompt as token ids: 1,2,3")->type_name("IDS");
-  pass("-n,--max-tokens", "--max-tokens", "Tokens to generate")->type_name("N");
-  pass("--checkpoints", "--checkpoints",
-       "logits, layers, ops, all, or names and globs separated by commas")
-      ->type_name("SET");
-  app.add_option("--python", flags->python,
-                 "The Python to run it with; without it python3 where that has the engine's "
-                 "package, else an environment that is made under $XDG_CACHE_HOME or ~/.cache")
-      ->type_name("PATH");
+  add_value(app, "engine", flags->engine, kEngine, "llama.cpp or transformers")->required();
+  add_value(app, "-m,--model", flags->model, kCapturedModel,
+            "llama.cpp: a GGUF file or the name of a model; transformers: a folder or an id of the "
+            "hub");
+  for (const CaptureFlag& flag : capture_flags()) {
+    PassedFlag& passed = *flags->passed.emplace_back(std::make_unique<PassedFlag>());
+    passed.option = declare_passed(app, flag, passed);
+  }
+  add_value(app, "--python", flags->python, kProgram,
+            "The Python to run it with; without it python3 where that has the engine's package, "
+            "else an environment that is made under $XDG_CACHE_HOME or ~/.cache");
   app.add_flag("-y,--yes", flags->yes, "Install what is missing without asking");
-  app.add_flag("--engine-help", flags->engine_help,
-               "Show all flags of this engine's capture; every one of them may be given here");
-  app.allow_extras();
-  return [flags, &app] { return run(*flags, app.remaining()); };
+  app.add_flag("--engine-help", flags->engine_help, "Show what the engine's module says");
+  return [flags] { return run(*flags); };
 }
 
 }  // namespace capture_command

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/number_list.h"
+#include "cli/options.h"
 #include "gguf/fingerprint.h"
 #include "parity/compare.h"
 #include "report/report.h"
@@ -189,8 +190,6 @@ Result<void> write_file(const std::string& path, const std::string& text) {
 
 Result<int> run(const Flags& flags) {
   parity::CompareOptions options = flags.options;
-  if (!(options.min_coverage >= 0 && options.min_coverage <= 1))  // so that NaN fails too
-    return error("--min-coverage: found {}, expected a number from 0 to 1", options.min_coverage);
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
@@ -230,39 +229,32 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("reference", flags->reference,
-                 "Trace (or JSONL log) of the engine that is trusted")
+  add_value(app, "reference", flags->reference, kTraceOrLog,
+            "Trace (or JSONL log) of the engine that is trusted")
       ->required();
-  app.add_option("suspect", flags->suspect, "Trace (or JSONL log) of the engine in question")
+  add_value(app, "suspect", flags->suspect, kTraceOrLog,
+            "Trace (or JSONL log) of the engine in question")
       ->required();
-  app.add_option("-m,--model", flags->model,
-                 "GGUF file or name of the model: every op is replayed and both sides are judged "
-                 "(default: the file that the traces name, where it is found)");
-  app.add_option("--checkpoints", flags->options.checkpoints,
-                 "logits, layers, ops, all, or names and globs separated by commas")
-      ->capture_default_str();
-  app.add_option(
-         "--positions", flags->positions,
-         "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
-         "all where that is cheap, otherwise a sample)")
-      ->type_name("LIST");
-  app.add_option("--min-coverage", flags->options.min_coverage,
-                 "Less than this part of the rows on both sides, 0 to 1, is inconclusive")
-      ->type_name("X");
-  app.add_option(
-         "--names", flags->names,
-         "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
-         "of llama.cpp and transformers are known)")
-      ->type_name("FILE");
-  app.add_option("-t,--threads", flags->options.threads, "Threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file or name of the model: every op is replayed and both sides are judged "
+            "(default: the file that the traces name, where it is found)");
+  add_value(app, "--checkpoints", flags->options.checkpoints, kCheckpointSet,
+            "logits, layers, ops, all, or names and globs separated by commas")
+      ->default_str(flags->options.checkpoints);
+  add_value(app, "--positions", flags->positions, kNumberList,
+            "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
+            "all where that is cheap, otherwise a sample)");
+  add_number(app, "--min-coverage", flags->options.min_coverage, {0, 1},
+             "Less than this part of the rows on both sides, 0 to 1, is inconclusive");
+  add_value(app, "--names", flags->names, kInputFile,
+            "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
+            "of llama.cpp and transformers are known)");
+  add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");
-  app.add_option("--html", flags->html, "Write one HTML page")->type_name("FILE");
-  app.add_option("--junit", flags->junit, "Write JUnit XML, a test case a checkpoint")
-      ->type_name("FILE");
-  app.add_option("--markdown", flags->markdown, "Write Markdown for a pull request")
-      ->type_name("FILE");
-  app.add_option("--csv", flags->csv, "Write the metrics, a line a checkpoint")->type_name("FILE");
+  add_value(app, "--html", flags->html, kOutputFile, "Write one HTML page");
+  add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a checkpoint");
+  add_value(app, "--markdown", flags->markdown, kOutputFile, "Write Markdown for a pull request");
+  add_value(app, "--csv", flags->csv, kOutputFile, "Write the metrics, a line a checkpoint");
   return [flags] { return run(*flags); };
 }
 

@@ -4,16 +4,16 @@
 
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/options.h"
 
 namespace lockstep::cli {
 namespace completion_command {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  app.add_option("shell", *shell, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh"}));
-  return [shell, &app]() -> Result<int> {
-    const CLI::App& root = *app.get_parent();
-    const std::string script = *shell == "bash" ? bash_completion(root) : zsh_completion(root);
+  add_value(app, "shell", *shell, kShell, "Which shell: bash or zsh")->required();
+  return [shell]() -> Result<int> {
+    const std::string_view script = *shell == "bash" ? bash_completion() : zsh_completion();
     std::fwrite(script.data(), 1, script.size(), stdout);
     return kDone;
   };
@@ -24,7 +24,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
 const Command kCompletionCommand = {
     "completion",
     "Print a completion script for bash or zsh",
-    "  source <(lockstep completion bash)\n"
+    "  source <(lockstep completion bash)            # in ~/.bashrc\n"
+    "  source <(lockstep completion zsh)             # in ~/.zshrc, after compinit\n"
     "  lockstep completion zsh > ~/.zsh/completions/_lockstep\n",
     completion_command::declare,
 };

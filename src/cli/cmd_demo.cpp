@@ -8,6 +8,7 @@
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "cli/prompt.h"
 #include "engine/recording.h"
 #include "engine/session.h"
@@ -71,7 +72,6 @@ Result<int> bug(const Flags& flags) {
   LS_TRY(const model::Model model, model::Model::load(path));
   PromptFlags prompt_flags;
   prompt_flags.text = flags.prompt;
-  prompt_flags.has_text = true;
   LS_TRY(const Prompt prompt, read_prompt(prompt_flags, model));
   const auto context = static_cast<int64_t>(prompt.tokens.size()) + 40;
   LS_TRY(const op::Program right, model.program(context));
@@ -109,10 +109,10 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.require_subcommand(1);
   CLI::App* sub = app.add_subcommand(
       "bug", "The same text from a deliberately wrong engine, and how compare finds the mistake");
-  sub->add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
-      ->capture_default_str();
-  sub->add_option("-p,--prompt", flags->prompt, "The prompt")->capture_default_str();
-  sub->add_option("--keep", flags->keep, "Leave the two traces in this new folder");
+  add_value(*sub, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
+  add_value(*sub, "-p,--prompt", flags->prompt, kText, "The prompt")->default_str(flags->prompt);
+  add_value(*sub, "--keep", flags->keep, kNewFolder, "Leave the two traces in this new folder");
   return [flags] { return bug(*flags); };
 }
 

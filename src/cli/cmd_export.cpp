@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "trace/checkpoints.h"
 #include "trace/export.h"
 
@@ -37,18 +38,17 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("trace", flags->trace, "The folder of the trace")->required();
-  app.add_option("--jsonl", flags->jsonl, "JSON Lines: a line for each checkpoint and position")
-      ->type_name("OUT");
-  app.add_option("--npz", flags->npz,
-                 "For numpy.load: an array [positions, width] for each checkpoint, and 'positions'")
-      ->type_name("OUT");
-  app.add_option("--checkpoints", flags->checkpoints,
-                 "logits, layers, ops, all, or names and globs separated by commas")
-      ->capture_default_str();
-  app.add_option("--values", flags->values, "Numbers of each row in a JSONL log")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->capture_default_str();
+  add_value(app, "trace", flags->trace, kTrace, "The folder of the trace")->required();
+  add_value(app, "--jsonl", flags->jsonl, kOutputFile,
+            "JSON Lines: a line for each checkpoint and position");
+  add_value(app, "--npz", flags->npz, kOutputFile,
+            "For numpy.load: an array [positions, width] for each checkpoint, and 'positions'");
+  add_value(app, "--checkpoints", flags->checkpoints, kCheckpointSet,
+            "logits, layers, ops, all, or names and globs separated by commas")
+      ->default_str(flags->checkpoints);
+  show_default(add_number(app, "--values", flags->values, {1, int64_t{1} << 40},
+                          "Numbers of each row in a JSONL log"),
+               flags->values);
   return [flags] { return run(*flags); };
 }
 

@@ -3,10 +3,13 @@
 #include <map>
 #include <memory>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/model_path.h"
+#include "cli/options.h"
 #include "cli/rope_flags.h"
 #include "forge/forge.h"
 #include "forge/formats.h"
@@ -20,15 +23,18 @@ using forge::Spec;
 // Flags that set a field of the spec each. What is not given stays as --like or the default has it.
 class Settings {
  public:
+  CLI::Option* add(CLI::App& app, const std::string& flag, std::string Spec::*field,
+                   const ValueKind& kind, const std::string& help) {
+    const auto value = std::make_shared<std::string>();
+    return set(add_value(app, flag, *value, kind, help), value, field);
+  }
+
+  // Sizes begin at 0; what a model makes of one is the plan's matter.
   template <class T>
   CLI::Option* add(CLI::App& app, const std::string& flag, T Spec::*field,
                    const std::string& help) {
     const auto value = std::make_shared<T>();
-    CLI::Option* option = app.add_option(flag, *value, help);
-    setters_.push_back([=](Spec& spec) {
-      if (option->count() > 0) spec.*field = *value;
-    });
-    return option;
+    return set(add_number(app, flag, *value, {.least = 0}, help), value, field);
   }
 
   void add_flag(CLI::App& app, const std::string& flag, bool Spec::*field,
@@ -45,6 +51,14 @@ class Settings {
   }
 
  private:
+  template <class T>
+  CLI::Option* set(CLI::Option* option, const std::shared_ptr<T>& value, T Spec::*field) {
+    setters_.push_back([=](Spec& spec) {
+      if (option->count() > 0) spec.*field = *value;
+    });
+    return option;
+  }
+
   std::vector<std::function<void(Spec&)>> setters_;
 };
 
@@ -83,7 +97,8 @@ Result<Spec> spec_of(const Flags& flags) {
     LS_TRY(spec.rope_scaling, parse_rope_scaling(flags.rope_scaling));
   }
   if (!flags.tokenizer.empty()) {
-    LS_TRY(spec.tokenizer, forge::read_tokenizer(flags.tokenizer));
+    LS_TRY(const std::string path, model_path(flags.tokenizer));
+    LS_TRY(spec.tokenizer, forge::read_tokenizer(path));
     const int64_t tokens = forge::token_count(spec.tokenizer);
     if (flags.vocabulary->count() == 0 && tokens > 0) spec.vocabulary = tokens;
   }
@@ -146,10 +161,10 @@ void declare_sizes(CLI::App& app, Flags& flags) {
   set.add(app, "--epsilon", &Spec::epsilon, "Epsilon of the norms");
   set.add(app, "--rope-base", &Spec::rope_base, "Base of the rotation's frequencies");
   set.add(app, "--rope-dims", &Spec::rope_dims, "Rotated numbers of a head; 0: all");
-  app.add_option("--rope-factors", flags.rope_factors,
-                 std::string("Tensors of factors: ") + kRopeFactorForms);
-  app.add_option("--rope-scaling", flags.rope_scaling,
-                 std::string("Scaled positions: ") + kRopeScalingForms);
+  add_value(app, "--rope-factors", flags.rope_factors, kRopeFactors,
+            std::string("Tensors of factors: ") + kRopeFactorForms);
+  add_value(app, "--rope-scaling", flags.rope_scaling, kRopeScaling,
+            std::string("Scaled positions: ") + kRopeScalingForms);
   set.add(app, "--embedding-scale", &Spec::embedding_scale, "Granite's factor of the embedding");
   set.add(app, "--residual-scale", &Spec::residual_scale, "Granite's factor of each branch");
   set.add(app, "--attention-scale", &Spec::attention_scale, "Granite's factor of q · k");
@@ -160,26 +175,22 @@ void declare_sizes(CLI::App& app, Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  std::vector<std::string> known;
-  for (const forge::KnownModel& model : forge::known_models()) known.emplace_back(model.name);
-  std::vector<std::string> architectures;
-  for (const model::Architecture& arch : model::architectures())
-    architectures.emplace_back(arch.name);
-
-  app.add_option("out", flags->out, "The file to write")->required()->type_name("FILE");
-  app.add_option("--like", flags->like, "All sizes of a well-known model; other flags change them")
-      ->check(CLI::IsMember(known));
-  app.add_option("--arch", flags->arch, "Architecture, for a small model of given sizes")
-      ->check(CLI::IsMember(architectures));
-  flags->settings
-      .add(app, "--type", &Spec::type,
-           "Formats: a recipe or one format for all matrices (default f16)")
-      ->check(CLI::IsMember(forge::type_names(), CLI::ignore_case));
+  add_value(app, "out", flags->out, kOutputModel, "The file to write")->required();
+  add_value(app, "--like", flags->like, kForgedLike,
+            fmt::format("All sizes of a well-known model; other flags change them: {}",
+                        fmt::join(kForgedLike.words(), ", ")));
+  add_value(app, "--arch", flags->arch, kArchitecture,
+            fmt::format("Architecture, for a small model of given sizes: {}",
+                        fmt::join(kArchitecture.words(), ", ")));
+  flags->settings.add(
+      app, "--type", &Spec::type, kForgedType,
+      fmt::format("Formats: a recipe or one format for all matrices (default f16): {}",
+                  fmt::join(kForgedType.words(), ", ")));
   flags->settings.add_flag(app, "--pure", &Spec::pure, "The recipe's main format for all matrices");
   flags->settings.add(app, "--seed", &Spec::seed, "Same seed, same bytes (default 0)");
-  flags->settings.add(app, "--name", &Spec::name, "What the file calls the model");
-  app.add_option("--tokenizer", flags->tokenizer, "Take the tokenizer of this GGUF file")
-      ->type_name("FILE");
+  flags->settings.add(app, "--name", &Spec::name, kText, "What the file calls the model");
+  add_value(app, "--tokenizer", flags->tokenizer, kModel,
+            "Take the tokenizer of this GGUF file or model");
   declare_sizes(app, *flags);
   app.add_flag("--force", flags->force, "Replace a file that is there");
   app.add_flag("--dry-run", flags->dry_run, "Only say what would be written");

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "trace/jsonl_import.h"
 
 namespace lockstep::cli {
@@ -56,8 +57,9 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("log", flags->log, "The JSON Lines log")->required();
-  app.add_option("trace", flags->trace, "The folder to write, new or empty")->required();
+  add_value(app, "log", flags->log, kLog, "The JSON Lines log")->required();
+  add_value(app, "trace", flags->trace, kNewFolder, "The folder to write, new or empty")
+      ->required();
   app.add_flag("--json", flags->json, "Print what was read, and every problem, as JSON");
   return [flags] { return run(*flags); };
 }

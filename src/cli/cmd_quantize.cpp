@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "gguf/quantize.h"
 
 namespace lockstep::cli {
@@ -65,7 +66,11 @@ Summary summarize(const gguf::File& source, const gguf::QuantizePlan& plan) {
   return summary;
 }
 
-void print_json(const Summary& summary, const Flags& flags) {
+// Of each tensor; empty where nothing was written.
+using Errors = std::vector<gguf::QuantizeError>;
+
+void print_json(const gguf::File& source, const gguf::QuantizePlan& plan, const Errors& errors,
+                const Summary& summary, const Flags& flags) {
   nlohmann::ordered_json out = {{"path", flags.target},
                                 {"recipe", quant::find_recipe(flags.recipe)->name},
                                 {"written", !flags.dry_run},
@@ -78,7 +83,35 @@ void print_json(const Summary& summary, const Flags& flags) {
                               {"tensors", share.tensors},
                               {"values", share.values},
                               {"bytes", share.bytes}});
-  fmt::print("{}\n", out.dump());
+  out["tensors"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const gguf::Tensor& tensor = source.tensors()[i];
+    const quant::FormatInfo& format = *plan.tensors[i].format;
+    nlohmann::ordered_json row = {{"name", tensor.name},
+                                  {"source_type", tensor.format->name},
+                                  {"type", format.name},
+                                  {"values", tensor.values()},
+                                  {"bytes", quant::size_bytes(format, tensor.values())}};
+    // JSON has no word for infinity: null then.
+    if (!errors.empty()) row["relative_rms_error"] = errors[i].relative();
+    out["tensors"].push_back(std::move(row));
+  }
+  fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void print_tensors(const gguf::File& source, const gguf::QuantizePlan& plan, const Errors& errors) {
+  Table table(
+      {{"tensor", false, 0, true}, {"from"}, {"to"}, {"size", true}, {"relative RMS error", true}});
+  for (size_t i = 0; i < errors.size(); ++i) {
+    const gguf::Tensor& tensor = source.tensors()[i];
+    const quant::FormatInfo& format = *plan.tensors[i].format;
+    const double relative = errors[i].relative();
+    table.add({printable(tensor.name), std::string(tensor.format->name), std::string(format.name),
+               human(quant::size_bytes(format, tensor.values())) + "B",
+               relative == 0 ? "0" : fmt::format("{:.2e}", relative)});
+  }
+  fmt::print("{}\n", table.render(terminal_width(STDOUT_FILENO, INT64_MAX),
+                                  Paint(terminal_colours(STDOUT_FILENO))));
 }
 
 void print_text(const Summary& summary, const Flags& flags) {
@@ -100,7 +133,6 @@ Result<void> check_target(const std::string& source, const Flags& flags) {
   if (!fs::exists(flags.target, failed)) return {};
   if (fs::equivalent(source, flags.target, failed))
     return error("{} is the source itself; give another name", flags.target);
-  if (fs::is_directory(flags.target, failed)) return error("{} is a folder", flags.target);
   if (!flags.force) return error("{} exists; --force replaces it", flags.target);
   return {};
 }
@@ -110,41 +142,44 @@ Result<int> run(const Flags& flags) {
   options.recipe = quant::find_recipe(flags.recipe);
   options.pure = flags.pure;
   options.requantize = flags.requantize;
-  if (options.recipe == nullptr)
-    return error("no type '{}'; there are {}", printable(flags.recipe, 100), quant::recipe_names());
+  LS_CHECK(options.recipe != nullptr);  // the option has checked it
   LS_TRY(const std::string path, model_path(flags.source));
   LS_TRY(const gguf::File source, gguf::File::open(path));
   if (!flags.dry_run) LS_TRY_VOID(check_target(path, flags));
   LS_TRY(const gguf::QuantizePlan plan, gguf::plan_quantization(source, options));
   const Summary summary = summarize(source, plan);
+  Errors errors;
   if (!flags.dry_run) {
     constexpr int64_t kMegabyte = 1000000;
     Progress progress("quantize", summary.before.bytes / kMegabyte, "MB");
     int64_t done = 0;
-    LS_TRY_VOID(gguf::quantize(source, plan, flags.target, [&](int64_t bytes) {
-      const int64_t before = done / kMegabyte;
-      done += bytes;
-      progress.advance(done / kMegabyte - before);
-    }));
+    LS_TRY(errors, gguf::quantize(source, plan, flags.target, [&](int64_t bytes) {
+             const int64_t before = done / kMegabyte;
+             done += bytes;
+             progress.advance(done / kMegabyte - before);
+           }));
   }
-  if (flags.json)
-    print_json(summary, flags);
-  else
-    print_text(summary, flags);
+  if (flags.json) {
+    print_json(source, plan, errors, summary, flags);
+    return kDone;
+  }
+  if (!flags.dry_run) print_tensors(source, plan, errors);
+  print_text(summary, flags);
   return kDone;
 }
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("in", flags->source, "GGUF file to read; F32, F16 or BF16")->required();
-  app.add_option("out", flags->target, "GGUF file to write")->required();
-  app.add_option("type", flags->recipe, "One of " + quant::recipe_names())->required();
+  add_value(app, "in", flags->source, kModel, "Model to read; F32, F16 or BF16")->required();
+  add_value(app, "out", flags->target, kOutputModel, "GGUF file to write")->required();
+  add_value(app, "--type,type", flags->recipe, kRecipe, "One of " + quant::recipe_names())
+      ->required();
   app.add_flag("--pure", flags->pure, "Every weight in the type's own format, no mix");
   app.add_flag("--requantize", flags->requantize,
                "Allow a source that is quantized already (decoded exactly first)");
   app.add_flag("--force", flags->force, "Replace an existing file");
   app.add_flag("--dry-run", flags->dry_run, "Only tell what would be written");
-  app.add_flag("--json", flags->json, "The summary as JSON");
+  app.add_flag("--json", flags->json, "As JSON, with the error of each tensor");
   return [flags] { return run(*flags); };
 }
 
@@ -155,7 +190,10 @@ const Command kQuantizeCommand = {
     "Write a model in another format",
     "  lockstep quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
     "  lockstep quantize model-f16.gguf out.gguf Q6_K --dry-run\n"
-    "  lockstep quantize model-q8_0.gguf small.gguf Q4_0 --requantize\n",
+    "  lockstep quantize model-q8_0.gguf small.gguf --type Q4_0 --requantize\n"
+    "\n"
+    "The error of a tensor: the root mean square of what its values are off, relative to that of\n"
+    "the values. 1e-3 is a tenth of a percent.\n",
     quantize_command::declare,
 };
 

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/recording.h"
 #include "engine/recording.h"
@@ -144,33 +145,33 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
-      ->capture_default_str();
+  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
   declare_prompt(app, flags->prompt);
-  app.add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to generate")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
+  const auto number = [&](const char* names, auto& variable, auto range, const char* help) {
+    show_default(add_number(app, names, variable, range, help), variable);
+  };
+  number("-n,--max-tokens", flags->max_tokens, NumberRange<int64_t>{0, int64_t{1} << 30},
+         "Most tokens to generate");
   engine::Sampling& sampling = flags->sampling;
-  app.add_option("--temp", sampling.temperature, "Temperature; 0 always takes the likeliest token")
-      ->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "Sample from the k likeliest; 0: all")
-      ->capture_default_str();
-  app.add_option("--top-p", sampling.top_p,
-                 "Sample from the likeliest with this probability together")
-      ->capture_default_str();
-  app.add_option("--min-p", sampling.min_p,
-                 "Drop what is less likely than this part of the likeliest")
-      ->capture_default_str();
-  app.add_option("--repeat-penalty", sampling.repeat_penalty, "Penalty on recent tokens; 1: none")
-      ->capture_default_str();
-  app.add_option("--repeat-window", sampling.repeat_window, "How many tokens are recent")
-      ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
-  app.add_option("--stop", flags->stops, "Stop before this text; may be given several times")
-      ->allow_extra_args(false);
+  number("--temp", sampling.temperature, NumberRange<double>{0, 100},
+         "Temperature; 0 always takes the likeliest token");
+  number("--top-k", sampling.top_k, NumberRange<int64_t>{.least = 0},
+         "Sample from the k likeliest; 0: all");
+  number("--top-p", sampling.top_p, NumberRange<double>{0, 1, true},
+         "Sample from the likeliest with this probability together");
+  number("--min-p", sampling.min_p, NumberRange<double>{0, 1},
+         "Drop what is less likely than this part of the likeliest");
+  number("--repeat-penalty", sampling.repeat_penalty, NumberRange<double>{0, 100, true},
+         "Penalty on recent tokens; 1: none");
+  number("--repeat-window", sampling.repeat_window, NumberRange<int64_t>{.least = 0},
+         "How many tokens are recent");
+  number("--seed", sampling.seed, NumberRange<uint64_t>{}, "Same seed, same text");
+  add_values(app, "--stop", flags->stops, kText,
+             "Stop before this text; may be given several times");
   app.add_flag("--ignore-eos", flags->ignore_end, "Go on after an end-of-text token");
-  app.add_option("--ctx", flags->context, "Positions of the KV cache (default: what the run needs)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  add_number(app, "--ctx", flags->context, {1, int64_t{1} << 30},
+             "Positions of the KV cache (default: what the run needs)");
   declare_device(app, flags->device);
   declare_recording(app, flags->recording);
   app.add_flag("--json", flags->json, "Print one JSON object with text, tokens and times");

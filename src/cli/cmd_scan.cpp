@@ -9,6 +9,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/scan_report.h"
 #include "forensics/scan.h"
 
@@ -78,11 +79,12 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("paths", flags->paths, "Traces (folders) or JSON Lines logs")->required();
+  add_values(app, "paths", flags->paths, kTraceOrLog, "Traces (folders) or JSON Lines logs")
+      ->required();
   app.add_flag("--stats", flags->stats, "Statistics of every checkpoint and position");
-  app.add_option("--numpy", flags->numpy, "Write the statistics for numpy.load")->type_name("OUT");
-  app.add_option("--compare", flags->other, "Statistics side by side with those of another")
-      ->type_name("OTHER");
+  add_value(app, "--numpy", flags->numpy, kOutputFile, "Write the statistics for numpy.load");
+  add_value(app, "--compare", flags->other, kTraceOrLog,
+            "Statistics side by side with those of another");
   app.add_flag("--json", flags->json, "As JSON, with every finding");
   return [flags] { return run(*flags); };
 }

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "cli/recording.h"
 #include "server/server.h"
 #include "trace/checkpoints.h"
@@ -85,29 +86,26 @@ std::function<Result<int>()> declare(CLI::App& app) {
   // What costs the stream next to nothing; more is a matter of flags.
   flags->recording.trace.checkpoints = "layers";
   flags->recording.logits = "last";
-  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
-      ->capture_default_str();
-  app.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
-  app.add_option("--port", flags->server.port, "Port; 0: any that is free")->capture_default_str();
-  app.add_option("--ctx", flags->context,
-                 "Positions of the KV cache (default: the model's context, at most 32768)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option("--queue", flags->server.worker.queue, "Jobs that may wait; more get 503")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16))
-      ->capture_default_str();
-  app.add_option("--api-key-file", flags->api_key_file,
-                 "Demand the bearer token in the first line of this file");
-  app.add_option("--grace", flags->grace_seconds,
-                 "Seconds that the active job has to end when the server is told to stop")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  app.add_option("--request-timeout", flags->request_seconds,
-                 "Seconds that a request may take to arrive")
-      ->check(CLI::Range(0.1, 1e6))
-      ->capture_default_str();
-  app.add_option("--log", flags->log, "Log lines as text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
+  const auto number = [&](const char* names, auto& variable, auto range, const char* help) {
+    show_default(add_number(app, names, variable, range, help), variable);
+  };
+  add_value(app, "--host", flags->server.host, kText, "Address to listen on")
+      ->default_str(flags->server.host);
+  number("--port", flags->server.port, NumberRange<int64_t>{0, 65535}, "Port; 0: any that is free");
+  add_number(app, "--ctx", flags->context, {1, int64_t{1} << 30},
+             "Positions of the KV cache (default: the model's context, at most 32768)");
+  number("--queue", flags->server.worker.queue, NumberRange<int64_t>{0, 1 << 16},
+         "Jobs that may wait; more get 503");
+  add_value(app, "--api-key-file", flags->api_key_file, kInputFile,
+            "Demand the bearer token in the first line of this file");
+  number("--grace", flags->grace_seconds, NumberRange<double>{0, 1e6},
+         "Seconds that the active job has to end when the server is told to stop");
+  number("--request-timeout", flags->request_seconds, NumberRange<double>{0.1, 1e6},
+         "Seconds that a request may take to arrive");
+  add_value(app, "--log", flags->log, kLogFormat, "Log lines as text or json")
+      ->default_str(flags->log);
   app.add_flag("--log-prompts", flags->server.log_prompts, "Let the log show prompts");
   declare_device(app, flags->device);
   declare_recording(app, flags->recording, "--trace-dir",

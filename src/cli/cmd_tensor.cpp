@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "engine/verify.h"
 #include "exec/registry.h"
 #include "gguf/file.h"
@@ -30,7 +31,7 @@ using nlohmann::ordered_json;
 struct Flags {
   std::string model = kDefaultModel;
   std::string name;
-  std::optional<int64_t> row;
+  int64_t row = -1;  // -1: all
   std::string range;
   int64_t shown = 8;
   bool json = false;
@@ -65,7 +66,7 @@ Result<const gguf::Tensor*> find(const gguf::File& file, const std::string& name
 // "A:B", either of which may be left out, of [0, count).
 Result<Selection> parse_range(const std::string& text, int64_t count) {
   const auto wrong = [&] {
-    return error("--range {}: expected A:B with 0 <= A < B <= {}", text, count);
+    return error("--range {}: expected A:B with 0 <= A < B <= {}", printable(text, 100), count);
   };
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return wrong();
@@ -84,13 +85,13 @@ Result<Selection> parse_range(const std::string& text, int64_t count) {
 
 Result<Selection> select(const gguf::Tensor& tensor, const Flags& flags) {
   Selection selection = {0, tensor.values()};
-  if (flags.row) {
+  if (flags.row >= 0) {
     const int64_t width = tensor.dims[0];
     const int64_t rows = width > 0 ? tensor.values() / width : 0;
-    if (*flags.row < 0 || *flags.row >= rows)
-      return error("--row {}: tensor {} {} has rows 0 to {}", *flags.row, printable(tensor.name),
+    if (flags.row >= rows)
+      return error("--row {}: tensor {} {} has rows 0 to {}", flags.row, printable(tensor.name),
                    tensor.shape(), rows - 1);
-    selection = {*flags.row * width, width};
+    selection = {flags.row * width, width};
   }
   if (flags.range.empty()) return selection;
   LS_TRY(const Selection within, parse_range(flags.range, selection.count));
@@ -170,7 +171,7 @@ int print_json(const gguf::Tensor& tensor, Selection selection, const Flags& fla
   if (stats.non_finite > 0)
     out["stats"]["first_non_finite"] = selection.first + stats.first_non_finite;
   // What was asked for in particular is given whole.
-  const bool whole = flags.row.has_value() || !flags.range.empty();
+  const bool whole = flags.row >= 0 || !flags.range.empty();
   if (!whole) selection.count = std::min(selection.count, flags.shown);
   out["values"] = ordered_json::array();
   for (const float value : values_of(tensor, selection)) out["values"].push_back(number(value));
@@ -261,7 +262,7 @@ Result<int> run(const Flags& flags) {
   if (flags.verify) return verify(path, flags);
   LS_TRY(const gguf::File file, gguf::File::open(path));
   if (flags.name.empty()) {
-    if (flags.row || flags.raw || !flags.range.empty())
+    if (flags.row >= 0 || flags.raw || !flags.range.empty())
       return error("--row, --range and --raw need the name of a tensor");
     return print_list(file, flags.json);
   }
@@ -273,17 +274,16 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model")
-      ->capture_default_str();
-  app.add_option("name", flags->name, "The tensor; without it, all are listed");
-  CLI::Option* row =
-      app.add_option("--row", flags->row, "Only this row (a row is the first dimension long)");
-  CLI::Option* range = app.add_option("--range", flags->range,
-                                      "Only values A to B - 1 (of the row where one is given)")
-                           ->type_name("A:B");
-  app.add_option("-n,--values", flags->shown, "How many values to show")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
+  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
+  add_value(app, "name", flags->name, kText, "The tensor; without it, all are listed");
+  CLI::Option* row = add_number(app, "--row", flags->row, {.least = 0},
+                                "Only this row (a row is the first dimension long)");
+  CLI::Option* range = add_value(app, "--range", flags->range, kSlice,
+                                 "Only values A to B - 1 (of the row where one is given)");
+  show_default(add_number(app, "-n,--values", flags->shown, {0, int64_t{1} << 30},
+                          "How many values to show"),
+               flags->shown);
   CLI::Option* json =
       app.add_flag("--json", flags->json, "As JSON; all values where --row or --range is given");
   CLI::Option* raw =
@@ -293,7 +293,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
       "--verify", flags->verify,
       "Load the model on the device, read its weights back and compare them with the file");
   verify->excludes(row)->excludes(range)->excludes(raw);
-  app.add_option("--device", flags->device, "Where to load it; only cuda gives weights back")
+  add_value(app, "--device", flags->device, kDevice,
+            "Where to load it; only cuda gives weights back")
       ->needs(verify);
   return [flags] { return run(*flags); };
 }

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/model_path.h"
+#include "cli/options.h"
 #include "gguf/file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,8 +22,7 @@ using tokenizer::Tokenizer;
 
 struct Flags {
   std::string model = kDefaultModel;
-  std::string prompt;
-  bool has_prompt = false;
+  std::optional<std::string> prompt;
   bool jsonl = false;
   bool no_bos = false;
   bool no_special = false;
@@ -57,11 +57,11 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& t
   return ids;
 }
 
-// Pieces may be parts of characters; those bytes show as U+FFFD, and `text` tells them apart.
+// A token may spell parts of characters; those bytes show as U+FFFD, and `piece` tells them apart.
 std::string as_json(const std::vector<TokenId>& ids, const Tokenizer& tokens) {
   ordered_json list = ordered_json::array();
   for (const TokenId id : ids) {
-    list.push_back({{"id", id}, {"text", tokens.text(id)}, {"piece", tokens.piece(id, true)}});
+    list.push_back({{"id", id}, {"text", tokens.piece(id, true)}, {"piece", tokens.text(id)}});
   }
   const ordered_json whole = {{"count", ids.size()}, {"ids", ids}, {"tokens", std::move(list)}};
   return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -88,7 +88,7 @@ Result<int> tokenize(const Flags& flags) {
   const tokenizer::EncodeOptions options{.add_special = !flags.no_bos,
                                          .parse_special = !flags.no_special};
   if (flags.jsonl) return encode_lines(*tokens, options);
-  const std::string input = flags.has_prompt ? flags.prompt : all_of_stdin();
+  const std::string input = flags.prompt ? *flags.prompt : all_of_stdin();
   if (flags.decode) {
     LS_TRY(const std::vector<TokenId> ids, parse_ids(input, *tokens));
     const std::string text = tokens->decode(ids, !flags.no_special);
@@ -102,28 +102,28 @@ Result<int> tokenize(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("-m,--model", flags->model, "GGUF file, or the name of a shipped model");
-  CLI::Option* prompt = app.add_option("-p,--prompt", flags->prompt,
-                                       "Text to encode; without it, standard input as it is");
+  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+      ->default_str(flags->model);
+  CLI::Option* prompt = add_value(app, "-p,--prompt", flags->prompt, kPromptText,
+                                  "Text to encode; without it, standard input as it is");
   CLI::Option* jsonl = app.add_flag("--jsonl", flags->jsonl,
                                     "Read one JSON string a line; print the ids of each on a line");
   app.add_flag("--no-bos", flags->no_bos, "Do not add the tokens that begin and end a text");
   app.add_flag("--no-special", flags->no_special,
                "Take special tokens such as <|im_end|> as plain text; with --decode, omit them");
   app.add_flag("--decode", flags->decode, "Ids to text")->excludes(jsonl);
-  app.add_flag("--json", flags->json, "Ids with the text of each token, as JSON")->excludes(jsonl);
+  app.add_flag("--json", flags->json,
+               "As JSON, of each token: id; text, what it spells; piece, as the vocabulary has it")
+      ->excludes(jsonl);
   prompt->excludes(jsonl);
-  return [flags, prompt] {
-    flags->has_prompt = prompt->count() > 0;
-    return tokenize(*flags);
-  };
+  return [flags] { return tokenize(*flags); };
 }
 
 }  // namespace tokenize_command
 
 extern const Command kTokenizeCommand = {
     "tokenize",
-    "text to token ids, and back",
+    "Text to token ids, and back",
     "  lockstep tokenize -m model.gguf -p 'Hello world'\n"
     "  lockstep tokenize -m model.gguf --json < prompt.txt\n"
     "  lockstep tokenize -m model.gguf --decode -p '9906 1917'\n"

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -23,7 +25,11 @@ struct Command {
   std::function<Result<int>()> (*declare)(CLI::App& app);
 };
 
-// One a file: cmd_<verb>.cpp defines it, main.cpp has the table.
+// In the order of the help.
+std::span<const Command* const> commands();
+std::vector<std::string> names_of_commands();
+
+// One a file: cmd_<verb>.cpp defines it, program.cpp has the table.
 extern const Command kRunCommand;
 extern const Command kServeCommand;
 extern const Command kModelsCommand;
@@ -40,5 +46,6 @@ extern const Command kExportCommand;
 extern const Command kBenchCommand;
 extern const Command kDemoCommand;
 extern const Command kCompletionCommand;
+extern const Command kHelpCommand;
 
 }  // namespace lockstep::cli

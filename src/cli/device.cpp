@@ -1,20 +1,20 @@
 #include "cli/device.h"
 
+#include "cli/options.h"
+
 namespace lockstep::cli {
 
 void declare_device(CLI::App& app, DeviceFlags& flags) {
   std::string names;
   for (const exec::Device& device : exec::devices())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", device.name);
-  app.add_option(
-      "--device", flags.name,
+  add_value(
+      app, "--device", flags.name, kDevice,
       fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
-  app.add_option("-t,--threads", flags.threads, "Threads (default: all cores)")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--kv", flags.kv,
-                 "Numbers in the KV cache: f16 (default) or f32 (default on cuda where no weight "
-                 "is quantized); not of reference")
-      ->check(CLI::IsMember({"f16", "f32"}));
+  add_threads(app, flags.threads);
+  add_value(app, "--kv", flags.kv, kKvType,
+            "Numbers in the KV cache: f16 (default) or f32 (default on cuda where no weight is "
+            "quantized); not of reference");
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");
 }

@@ -23,5 +23,28 @@ TEST(NumberList, AnythingElseIsToldWithItsPart) {
   }
 }
 
+TEST(NumberList, TokenIdsKeepTheirOrder) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(*parse_token_ids("7"), Ids({7}));
+  EXPECT_EQ(*parse_token_ids("3,1,3"), Ids({3, 1, 3}));
+  EXPECT_EQ(*parse_token_ids(" 3 , 1 3 "), Ids({3, 1, 3}));
+  EXPECT_EQ(*parse_token_ids("2147483647"), Ids({2147483647}));
+  for (const char* text : {"", " ", ",", "1,", ",1", "1,,2", "1, ,2", "a", "1.0", "-1",
+                           "2147483648", "99999999999999999999", "+1", "0x1"}) {
+    const auto outcome = parse_token_ids(text);
+    ASSERT_FALSE(outcome.ok()) << text;
+    EXPECT_NE(outcome.error().message.find("expected token ids from 0 to 2147483647"),
+              std::string::npos)
+        << outcome.error().message;
+  }
+}
+
+TEST(NumberList, CountsHaveABound) {
+  EXPECT_EQ(*parse_counts("128,512,0"), Numbers({128, 512, 0}));
+  EXPECT_TRUE(parse_counts("1073741824").ok());
+  EXPECT_FALSE(parse_counts("1073741825").ok());
+  EXPECT_FALSE(parse_counts("").ok());
+}
+
 }  // namespace
 }  // namespace lockstep::cli

@@ -4,6 +4,8 @@
 #include <iostream>
 #include <iterator>
 
+#include "cli/number_list.h"
+#include "cli/options.h"
 #include "tokenizer/chat_prompt.h"
 
 namespace lockstep::cli {
@@ -15,7 +17,7 @@ bool has_tokenizer(const gguf::File& file) {
 }
 
 Result<std::string> read_text(const PromptFlags& flags) {
-  if (flags.has_text) return flags.text;
+  if (flags.text) return *flags.text;
   if (flags.file.empty()) return error("no prompt: give -p TEXT, -f FILE or --tokens IDS");
   if (flags.file == "-")
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
@@ -40,21 +42,16 @@ Result<tokenizer::ChatText> as_chat(const PromptFlags& flags, const std::string&
 }  // namespace
 
 void declare_prompt(CLI::App& app, PromptFlags& flags) {
-  auto* text = app.add_option_function<std::string>(
-      "-p,--prompt",
-      [&flags](const std::string& given) {
-        flags.text = given;
-        flags.has_text = true;
-      },
-      "The prompt");
-  auto* file = app.add_option("-f,--file", flags.file, "File with the prompt; - is standard input");
-  auto* tokens = app.add_option("--tokens", flags.tokens, "The prompt as token ids: 1,2,3");
-  tokens->delimiter(',');
+  auto* text = add_value(app, "-p,--prompt", flags.text, kPromptText, "The prompt");
+  auto* file = add_value(app, "-f,--file", flags.file, kInputFileOrStdin,
+                         "File with the prompt; - is standard input");
+  auto* tokens =
+      add_value(app, "--tokens", flags.tokens, kTokenIds, "The prompt as token ids: 1,2,3");
   text->excludes(file)->excludes(tokens);
   file->excludes(tokens);
   auto* chat = app.add_flag("--chat", flags.chat, "Wrap the prompt in the model's chat template");
   chat->excludes(tokens);
-  app.add_option("--system", flags.system, "System message of the chat")->needs(chat);
+  add_value(app, "--system", flags.system, kText, "System message of the chat")->needs(chat);
 }
 
 Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) {
@@ -63,7 +60,7 @@ Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) 
     LS_TRY(prompt.tokenizer, tokenizer::Tokenizer::load(model.file()));
   }
   if (!flags.tokens.empty()) {
-    prompt.tokens = flags.tokens;
+    LS_TRY(prompt.tokens, parse_token_ids(flags.tokens));
     return prompt;
   }
   if (prompt.tokenizer == nullptr)

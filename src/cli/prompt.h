@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,9 @@
 namespace lockstep::cli {
 
 struct PromptFlags {
-  std::string text;
-  bool has_text = false;
+  std::optional<std::string> text;
   std::string file;
-  std::vector<int32_t> tokens;
+  std::string tokens;  // ids and commas
   bool chat = false;
   std::string system;
 };

@@ -1,5 +1,7 @@
 #include "cli/recording.h"
 
+#include "cli/options.h"
+
 namespace lockstep::cli {
 
 trace::RecordOptions RecordingFlags::options() const {
@@ -9,15 +11,15 @@ trace::RecordOptions RecordingFlags::options() const {
 }
 
 void declare_recording(CLI::App& app, RecordingFlags& flags, const char* place, const char* help) {
-  auto* trace = app.add_option(place, flags.trace.folder, help);
-  app.add_option("--checkpoints", flags.trace.checkpoints,
-                 "What to record: logits, layers, ops, all, or names and globs: embedding,blk.*.q")
+  auto* trace = add_value(app, place, flags.trace.folder, kNewFolder, help);
+  add_value(app, "--checkpoints", flags.trace.checkpoints, kCheckpointSet,
+            "What to record: logits, layers, ops, all, or names and globs: embedding,blk.*.q")
       ->needs(trace)
-      ->capture_default_str();
-  app.add_option("--logits", flags.logits, "Rows of logits to record: all, or last of each step")
+      ->default_str(flags.trace.checkpoints);
+  add_value(app, "--logits", flags.logits, kLogitRows,
+            "Rows of logits to record: all, or last of each step")
       ->needs(trace)
-      ->check(CLI::IsMember({"all", "last"}))
-      ->capture_default_str();
+      ->default_str(flags.logits);
   app.add_flag("--trace-drop", flags.trace.drop_when_slow,
                "Leave steps out, counted, rather than wait for a slow disk")
       ->needs(trace);

@@ -18,7 +18,7 @@ std::vector<std::string_view> split(std::string_view text) {
 
 // The whole text as a number.
 template <class T>
-bool parse_number(std::string_view text, T& value) {
+bool parse_whole(std::string_view text, T& value) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   return problem == std::errc() && end == text.data() + text.size();
 }
@@ -34,11 +34,11 @@ Result<forge::RopeFactors> parse_rope_factors(std::string_view text) {
   bool good = false;
   if (parts[0] == "llama3") {
     factors.kind = Kind::kShared;
-    good = count <= 3 && (count < 2 || parse_number(parts[1], factors.factor)) &&
-           (count < 3 || parse_number(parts[2], factors.original_context));
+    good = count <= 3 && (count < 2 || parse_whole(parts[1], factors.factor)) &&
+           (count < 3 || parse_whole(parts[2], factors.original_context));
   } else if (parts[0] == "long-short") {
     factors.kind = Kind::kLongShort;
-    good = count == 2 && parse_number(parts[1], factors.original_context);
+    good = count == 2 && parse_whole(parts[1], factors.original_context);
   }
   if (!good) return error("--rope-factors: found '{}', expected {}", text, kRopeFactorForms);
   return factors;
@@ -52,11 +52,11 @@ Result<forge::RopeScaling> parse_rope_scaling(std::string_view text) {
   bool good = false;
   if (parts[0] == "linear") {
     scaling.kind = Kind::kLinear;
-    good = parts.size() == 2 && parse_number(parts[1], scaling.factor);
+    good = parts.size() == 2 && parse_whole(parts[1], scaling.factor);
   } else if (parts[0] == "yarn") {
     scaling.kind = Kind::kYarn;
-    good = parts.size() == 3 && parse_number(parts[1], scaling.factor) &&
-           parse_number(parts[2], scaling.original_context);
+    good = parts.size() == 3 && parse_whole(parts[1], scaling.factor) &&
+           parse_whole(parts[2], scaling.original_context);
   }
   if (!good) return error("--rope-scaling: found '{}', expected {}", text, kRopeScalingForms);
   return scaling;

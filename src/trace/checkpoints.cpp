@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 namespace lockstep::trace {
@@ -40,15 +41,20 @@ Result<std::vector<bool>> choose(const std::vector<Candidate>& candidates, std::
       if (in_set(candidates[i], part)) any = chosen[i] = true;
     if (!any)
       return error(
-          "no checkpoint matches '{}'; sets are logits, layers, ops, all; names are such as "
-          "embedding, blk.0.q, blk.*.ffn_out, logits",
-          part);
+          "no checkpoint matches '{}'; sets are {}; names are such as embedding, blk.0.q, "
+          "blk.*.ffn_out, logits",
+          part, fmt::join(checkpoint_sets(), ", "));
     if (comma == std::string_view::npos) return chosen;
     set.remove_prefix(comma + 1);
   }
 }
 
 }  // namespace
+
+std::span<const std::string_view> checkpoint_sets() {
+  static constexpr std::string_view kSets[] = {"logits", "layers", "ops", "all"};
+  return kSets;
+}
 
 bool in_checkpoints(std::string_view set, std::string_view name) {
   const size_t comma = set.find(',');

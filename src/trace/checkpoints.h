@@ -1,6 +1,7 @@
 // Which values of a forward pass to record.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "op/program.h"
 
 namespace lockstep::trace {
+
+// The sets that have names.
+std::span<const std::string_view> checkpoint_sets();
 
 // `set` is logits, layers, ops or all (design: "Checkpoint names"), or names and globs separated
 // by commas. A name that matches nothing is an error that says so. In the order of the program.

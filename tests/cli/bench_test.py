@@ -164,7 +164,7 @@ class Bench(WithModel):
             self.assertEqual(done.stdout, "")
             return done.stderr
 
-        self.assertIn("known: ", message("--device", "abacus"))
+        self.assertIn("found 'abacus', expected a device: cuda, cpu, reference", message("--device", "abacus"))
         self.assertIn("not for the device reference", message("--device", "reference", "--kv", "f32"))
         if not pathlib.Path("/dev/nvidia0").exists():
             self.assertRegex(message("--device", "cuda"), "no GPU|no CUDA part")

@@ -22,6 +22,8 @@ PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/haiku-llama-q4_k_m.gguf"
 
+FLAGS = ("transformers", "-m", "x", "-p", "x", "-o", "y")
+
 MODULE = """
 import json, os, signal, sys
 import numpy, {engine}
@@ -90,24 +92,26 @@ class Capture(unittest.TestCase):
 
     def test_arguments_arrive_as_they_are(self):
         odd = "-x 'a\" $(touch hacked); `touch hacked`\n\\ é *"
-        told = self.with_modules("llama.cpp", "-m", MODEL, "-p", odd, "-n", "7", "-o", "a b", "--kv", "f32", "--all-nodes")
+        told = self.with_modules("llama.cpp", "-m", MODEL, "-p", odd, "-n", "7", "-o", "a b", "--kv", "F32", "--all-nodes")
         self.assertEqual(told["name"], "__main__")
         fingerprint = told["argv"][0].removeprefix("--fingerprint=")
         self.assertRegex(fingerprint, r"\A[0-9a-f]{32}\Z")
         inspected = subprocess.run([PROGRAM, "inspect", "--fingerprint", MODEL], capture_output=True, text=True)
         self.assertIn(fingerprint, inspected.stdout)
-        self.assertEqual(told["argv"], [f"--fingerprint={fingerprint}", f"--model={MODEL}", "--output=a b",
-                                        f"--prompt={odd}", "--max-tokens=7", "--kv", "f32", "--all-nodes"])  # fmt: skip
+        self.assertEqual(told["argv"], [f"--fingerprint={fingerprint}", f"--model={MODEL}", f"--program={self.program}",
+                                        "--output=a b", f"--prompt={odd}", "--max-tokens=7", "--kv=f32",
+                                        "--all-nodes"])  # fmt: skip
         self.assertEqual(list(self.here.iterdir()), [])
-        told = self.with_modules("transformers", "-m", "some/id", "--tokens", "1,2", "--dtype=float64")
-        self.assertEqual(told["argv"], ["--model=some/id", "--tokens=1,2", "--dtype=float64"])
+        told = self.with_modules("transformers", "-m", "some/id", "--tokens", "1,2", "--dtype=float64", "-o", "x")
+        self.assertEqual(told["argv"], ["--model=some/id", f"--program={self.program}", "--output=x", "--tokens=1,2",
+                                        "--dtype=float64"])  # fmt: skip
         told = self.with_modules("llama.cpp", "--engine-help")
         self.assertEqual(told["argv"], ["--help"])
 
     def test_exit_status_is_kept(self):
         for status in (0, 1, 2, 37):
-            self.with_modules("transformers", "-m", "x", status=status, STATUS=str(status))
-        self.with_modules("transformers", "-m", "x", status=-signal.SIGTERM, STATUS=str(-signal.SIGTERM))
+            self.with_modules(*FLAGS, status=status, STATUS=str(status))
+        self.with_modules(*FLAGS, status=-signal.SIGTERM, STATUS=str(-signal.SIGTERM))
 
     def test_nothing_is_imported_from_the_current_folder(self):
         for name in ("lockstep", "numpy", "runpy", "json", "importlib", "llama_cpp", "sitecustomize"):
@@ -116,7 +120,7 @@ class Capture(unittest.TestCase):
         self.assertTrue(told["numpy"].startswith(str(self.modules)))
 
     def test_a_python_that_does_not_do(self):
-        flags = ("transformers", "-m", "x", "--python")
+        flags = (*FLAGS, "--python")
         self.assertIn("/nowhere/python: cannot start: No such file", self.run_it(*flags, "/nowhere/python", status=2).stderr)
         self.assertIn("is no Python that works", self.run_it(*flags, "false", status=2).stderr)
         for name, module in (("torch", "torch"), ("transformers", "transformers")):
@@ -134,11 +138,22 @@ class Capture(unittest.TestCase):
 
     def test_wrong_use(self):
         for flags, words in (
-            ((), "engine is required"),
-            (("vllm", "-m", "x"), "llama.cpp"),
+            ((), "ENGINE is missing, expected an engine; usage: lockstep capture ENGINE"),
+            (("vllm", "-m", "x"), "found 'vllm', expected an engine: llama.cpp, transformers"),
             (("transformers", "-p", "x"), "expected -m"),
-            (("llama.cpp", "-m", "no/such.gguf"), "no such file"),
-            (("llama.cpp", "-m", ROOT / "README.md"), "README.md"),
+            (("llama.cpp", "-m", "no/such.gguf", "-p", "x", "-o", "y"), "no such file"),
+            (("llama.cpp", "-m", ROOT / "README.md", "-p", "x", "-o", "y"), "README.md"),
+            (("llama.cpp", "-m", ROOT / "models", "-p", "x", "-o", "y"), "is a folder with"),
+            (("llama.cpp", "-p", "x", "-o", "y", "--dtype", "float64"), "--dtype is for transformers; this is llama.cpp"),
+            ((*FLAGS, "--flash-attn"), "--flash-attn is for llama.cpp; this is transformers"),
+            ((*FLAGS, "--tokens", "1"), "found several prompts, expected one of -p TEXT"),
+            (("llama.cpp", "-o", "y"), "found no prompt, expected one of -p TEXT"),
+            (("llama.cpp", "-p", "x"), "expected -o FOLDER"),
+            (("llama.cpp", "-p", "", "-o", "y"), "--prompt: found an empty text"),
+            (("llama.cpp", "-p", "x", "-o", ""), "--output: found an empty text"),
+            (("llama.cpp", "-p", "x", "-o", ROOT / "README.md"), "README.md is a file, expected a folder"),
+            (("llama.cpp", "-p", "x", "-o", "y", "--all-node"), "did you mean --all-nodes?"),
+            (("llama.cpp", "-p", "x", "-o", "y", "-n", "-1"), "--max-tokens: found '-1', expected a whole number"),
         ):
             done = self.run_it(*flags, status=2)
             self.assertIn(words, done.stderr + done.stdout)
@@ -148,7 +163,7 @@ class Capture(unittest.TestCase):
         alone = self.work / "bin/lockstep"
         alone.parent.mkdir()
         shutil.copy(PROGRAM, alone)
-        done = subprocess.run([alone, "capture", "transformers", "-m", "x"], capture_output=True, text=True)
+        done = subprocess.run([alone, "capture", *FLAGS], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"looked in {self.work}/python, {self.work}/share/lockstep/python", done.stderr)
 
@@ -210,8 +225,31 @@ class Capture(unittest.TestCase):
                 self.skipTest("the package does not say")
             wanted = re.findall('"([^"]+)"', extras["dependencies"] + extras[extra])
             model = MODEL if engine == "llama.cpp" else "x"
-            done = self.run_it(engine, "-m", model, status=2, PATH="/nowhere")
+            done = self.run_it(engine, "-m", model, "-p", "x", "-o", "y", status=2, PATH="/nowhere")
             self.assertIn(f"--yes installs {', '.join(wanted)} into", done.stderr)
+
+    def test_flags_are_those_of_the_modules(self):
+        """What the program declares is what the modules read: names, and the values to choose from."""
+        shown = self.run_it("--help").stdout
+        declared = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", shown, re.MULTILINE))
+        ours = {"--help", "--python", "--yes", "--engine-help"}
+        inner = {"--fingerprint", "--program"}
+        read = set()
+        for name in ("_command", "llama_cpp", "transformers"):
+            source = (ROOT / f"python/lockstep/capture/{name}.py").read_text()
+            for call in re.findall(r"add_argument\(([^)]*)", source):
+                read |= set(re.findall(r'"(--[\w-]+)"', call))
+        self.assertEqual(declared - ours, read - inner)
+
+        def offered(flag):
+            done = subprocess.run([PROGRAM, "__complete", "words", "lockstep", "capture", flag, ""], capture_output=True,
+                                  text=True, check=True)  # fmt: skip
+            return {line.split("\t")[0] for line in done.stdout.splitlines()[2:]}
+
+        types = re.search(r"KV_TYPES = \{(.*?)\}", (ROOT / "python/lockstep/capture/_llama_run.py").read_text())
+        self.assertEqual(offered("--kv"), set(re.findall(r'"(\w+)"', types[1])))
+        types = re.search(r"^DTYPES = \((.*?)\)", (ROOT / "python/lockstep/capture/transformers.py").read_text(), re.M)
+        self.assertEqual(offered("--dtype"), set(re.findall(r'"(\w+)"', types[1])))
 
     def at_a_terminal(self, flags, answer, variables):
         """Exit status and all that was shown, where somebody answers."""

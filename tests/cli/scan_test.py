@@ -193,7 +193,7 @@ class Scan(unittest.TestCase):
         bad = self.root / "bad"
         bad.write_text("not a log\n")
         self.assertIn("no line can be read", run("scan", bad, status=2).stderr)
-        self.assertIn("cannot open", run("scan", self.root / "nothing", status=2).stderr)
+        self.assertIn("no such file or folder; expected the folder of a trace, or a JSON Lines log", run("scan", self.root / "nothing", status=2).stderr)
         run("scan", status=2)
         folder = self.root / "folder"
         folder.mkdir()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._writer import TraceWriter
+from . import _summary
 from ._names import LAYER_NAMES, SCORES, execution_order, is_checkpoint
 
 
@@ -103,6 +104,7 @@ def make_parser(module: str, summary: str, examples: str, model_help: str) -> ar
     parser.add_argument("-t", "--threads", type=_positive, default=os.cpu_count() or 1, help="default: all cores")
     parser.add_argument("--fingerprint", default="", metavar="HEX",
                         help="of the model file, as `lockstep inspect --fingerprint` prints it")  # fmt: skip
+    parser.add_argument("--program", default="lockstep", metavar="LOCKSTEP", help=argparse.SUPPRESS)
     return parser
 
 
@@ -244,6 +246,8 @@ def run(module: str, capture: Callable[[argparse.Namespace], None], options: arg
     try:
         check_output(options.output)
         capture(options)
+        if (Path(options.output) / "manifest.json").is_file():
+            print(_summary.text(options), flush=True)
         return 0
     except CaptureError as problem:
         message = str(problem)

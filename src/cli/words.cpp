@@ -1,0 +1,89 @@
+#include "cli/words.h"
+
+#include <algorithm>
+
+namespace lockstep::cli {
+
+bool takes_value(const CLI::Option& option) {
+  return option.get_items_expected_max() > 0;
+}
+
+const CLI::Option* find_option(const CLI::App& app, std::string_view name) {
+  for (const CLI::Option* option : app.get_options())
+    if (name.starts_with("--") ? option->check_lname(std::string(name.substr(2)))
+                               : option->check_sname(std::string(name.substr(1))))
+      return option;
+  return nullptr;
+}
+
+std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+void WordReader::read(const std::string& word) {
+  if (pending_ != nullptr) {
+    pending_ = nullptr;
+    return;
+  }
+  if (!options_ended_ && word == "--") {
+    options_ended_ = true;
+    return;
+  }
+  if (!options_ended_ && word.starts_with("--")) {
+    const size_t equals = word.find('=');
+    const CLI::Option* option = find_option(*app_, std::string_view(word).substr(0, equals));
+    if (option != nullptr && takes_value(*option) && equals == std::string::npos) pending_ = option;
+    return;
+  }
+  if (!options_ended_ && word.size() > 1 && word[0] == '-') {
+    const CLI::Option* option = find_option(*app_, std::string_view(word).substr(0, 2));
+    if (option != nullptr && takes_value(*option) && word.size() == 2) pending_ = option;
+    return;
+  }
+  if (expects_command())
+    for (const CLI::App* sub : subcommands_of(*app_))
+      if (sub->get_name() == word) {
+        app_ = sub;
+        positions_ = 0;
+        return;
+      }
+  ++positions_;
+}
+
+const CLI::Option* WordReader::position() const {
+  std::vector<const CLI::Option*> positions;
+  for (const CLI::Option* option : app_->get_options())
+    if (option->get_positional()) positions.push_back(option);
+  if (positions.empty()) return nullptr;
+  if (positions_ < positions.size()) return positions[positions_];
+  return positions.back()->get_items_expected_max() > 1 ? positions.back() : nullptr;
+}
+
+bool WordReader::expects_command() const {
+  return positions_ == 0 && !options_ended_;
+}
+
+std::vector<std::string> with_empty_values_apart(const CLI::App& root,
+                                                 const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  WordReader reader(root);
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    const bool apart = reader.pending() == nullptr && !reader.options_ended() &&
+                       word.starts_with("--") && equals == word.size() - 1 && [&] {
+                         const CLI::Option* option =
+                             find_option(reader.app(), word.substr(0, equals));
+                         return option != nullptr && takes_value(*option);
+                       }();
+    reader.read(word);
+    if (!apart) {
+      out.push_back(word);
+      continue;
+    }
+    out.push_back(word.substr(0, equals));
+    out.emplace_back();
+  }
+  return out;
+}
+
+}  // namespace lockstep::cli

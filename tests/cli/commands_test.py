@@ -1,0 +1,141 @@
+"""Small things that users meet: warnings, folders where files are expected, what commands say of their work.
+
+usage: commands_test.py PROGRAM
+"""
+
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(*arguments, status=0, **options):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, **options)
+    assert done.returncode == status, f"{arguments}: {done.returncode}, expected {status}: {done.stdout}{done.stderr}"
+    return done
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.holder.cleanup)
+        self.root = pathlib.Path(self.holder.name)
+
+    def test_more_threads_than_cores_is_warned_of(self):
+        cores = len(os.sched_getaffinity(0))
+        trace = self.root / "trace"
+        run("run", "-p", "x", "-n", "1", "--trace", trace, "--checkpoints", "logits")
+        for command in (("run", "-p", "x", "-n", "1"), ("compare", trace, trace)):
+            done = run(*command, "--threads", cores + 7)
+            words = f"lockstep: warning: --threads {cores + 7} on {cores} core"
+            self.assertEqual(done.stderr.count(words), 1, done.stderr)
+            self.assertNotIn("warning", done.stdout)
+            self.assertNotIn("warning", run(*command, "--threads", cores).stderr)
+        run("run", "-p", "x", "-n", "1", "--threads", "1000")
+        self.assertIn("from 1 to 4096", run("run", "-p", "x", "--threads", "5000", status=2).stderr)
+        self.assertIn("from 1 to 4096", run("run", "-p", "x", "--threads", "0", status=2).stderr)
+
+    def test_a_folder_where_a_file_is_needed(self):
+        folder = self.root / "a folder"
+        folder.mkdir()
+        self.assertIn(f"--file: {folder} is a folder, expected a file", run("run", "-f", folder, status=2).stderr)
+        for command in (("run", "-p", "x", "-m"), ("inspect",), ("tensor", "-m"), ("tokenize", "-p", "x", "-m"),
+                        ("serve", "-m"), ("bench", "-m"), ("demo", "bug", "-m")):  # fmt: skip
+            self.assertIn(f"{folder} is a folder with no GGUF file in it", run(*command, folder, status=2).stderr)
+        (folder / "a.gguf").touch()
+        self.assertIn(f"{folder} is a folder; give the GGUF file in it: {folder}/a.gguf",
+                      run("run", "-p", "x", "-m", folder, status=2).stderr)  # fmt: skip
+        (folder / "b.gguf").touch()
+        self.assertIn(f"2 GGUF files; give one of them: {folder}/a.gguf, {folder}/b.gguf",
+                      run("run", "-p", "x", "-m", folder, status=2).stderr)  # fmt: skip
+        # Without a slash, and not the name of a model.
+        self.assertIn("hub is a folder with no GGUF", self.relative("hub", "notes.txt"))
+        self.assertIn("hub is a folder with a Hugging Face checkpoint (model.safetensors)",
+                      self.relative("hub", "config.json", "model.safetensors"))  # fmt: skip
+
+    def relative(self, name, *files):
+        folder = self.root / name
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            folder.joinpath(file).touch()
+        return run("run", "-p", "x", "-m", name, status=2, cwd=self.root).stderr
+
+    def test_a_folder_called_like_a_model_is_no_model(self):
+        (self.root / "haiku").mkdir()
+        run("run", "-p", "x", "-n", "1", "-m", "haiku", cwd=self.root)
+
+    def test_results_go_to_files_that_can_be_written(self):
+        trace = self.root / "t.trace"
+        run("run", "-p", "x", "-n", "2", "--trace", trace, "--checkpoints", "logits")
+        for flag in ("--html", "--junit", "--markdown", "--csv"):
+            for value, words in (("-", "found '-', expected the name of a file"), ("", "found an empty text"),
+                                 (self.root, "is a folder, expected a file to write"),
+                                 (self.root / "no/x", "no such folder")):  # fmt: skip
+                done = run("compare", trace, trace, flag, value, status=2)
+                self.assertIn(f"{flag}: ", done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stdout, "")
+        self.assertFalse((pathlib.Path.cwd() / "-").exists())
+
+    def test_tokens_have_text_and_piece(self):
+        text = "Hi there, é"
+        for model in ("haiku-llama-q4_k_m", "haiku-phi3-q4_k_m"):
+            out = json.loads(run("tokenize", "-m", model, "--json", "--no-bos", "-p", text).stdout)
+            self.assertEqual(out["count"], len(out["ids"]))
+            self.assertEqual(out["ids"], [token["id"] for token in out["tokens"]])
+            self.assertEqual(list(out["tokens"][0]), ["id", "text", "piece"])
+            spelled = "".join(token["text"] for token in out["tokens"] if "\ufffd" not in token["text"])
+            self.assertEqual(spelled.strip(), "Hi there,")
+            space = next(token for token in out["tokens"] if token["text"].startswith(" "))
+            self.assertIn(space["piece"][0], "Ġ▁")  # a space, as vocabularies write it
+            self.assertEqual(space["piece"][1:], space["text"][1:])
+            # Half a character is told apart by its piece.
+            broken = [token["piece"] for token in out["tokens"] if "\ufffd" in token["text"]]
+            self.assertEqual(len(set(broken)), len(broken))
+        self.assertIn("text, what it spells; piece, as the vocabulary has it",
+                      " ".join(run("tokenize", "--help").stdout.split()))  # fmt: skip
+
+    def values(self, model, tensor):
+        done = subprocess.run([PROGRAM, "tensor", "-m", model, tensor, "--raw"], capture_output=True, check=True)
+        return struct.unpack(f"<{len(done.stdout) // 4}f", done.stdout)
+
+    def test_quantize_tells_the_error_of_each_tensor(self):
+        source, target = self.root / "in.gguf", self.root / "out.gguf"
+        run("forge", source, "--arch", "llama", "--width", "96", "--heads", "3", "--layers", "2", "--type", "f32",
+            "--seed", "5")  # fmt: skip
+        out = json.loads(run("quantize", source, target, "--type", "q4_k_m", "--json").stdout)
+        inspected = json.loads(run("inspect", target, "--json").stdout)["tensors"]
+        self.assertEqual([(row["name"], row["type"], row["bytes"]) for row in out["tensors"]],
+                         [(row["name"], row["type"], row["bytes"]) for row in inspected])  # fmt: skip
+        for row in out["tensors"]:
+            before, after = self.values(source, row["name"]), self.values(target, row["name"])
+            error = math.sqrt(sum((a - b) ** 2 for a, b in zip(before, after)) / sum(a * a for a in before))
+            self.assertAlmostEqual(row["relative_rms_error"], error, delta=1e-9)
+            self.assertEqual(row["relative_rms_error"] == 0, row["type"] == "F32")
+        shown = run("quantize", source, target, "Q4_K_M", "--force").stdout
+        for row in out["tensors"]:
+            line = next(line for line in shown.splitlines() if line.startswith(row["name"] + " "))
+            self.assertEqual(line.split()[1:3], [row["source_type"], row["type"]])
+            self.assertAlmostEqual(float(line.split()[-1]), row["relative_rms_error"], delta=6e-3 * row["relative_rms_error"])
+        dry = json.loads(run("quantize", source, target, "Q8_0", "--dry-run", "--json").stdout)
+        self.assertNotIn("relative_rms_error", dry["tensors"][0])
+
+    def test_without_a_command_the_help_is_shown(self):
+        shown = run().stdout
+        self.assertIn("Subcommands:", shown)
+        self.assertEqual(shown, run("help").stdout)
+        self.assertEqual(run("help", "compare").stdout, run("compare", "--help").stdout)
+        self.assertIn("did you mean compare?", run("comprae", status=2).stderr)
+        self.assertEqual(run("comprae", status=2).stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
