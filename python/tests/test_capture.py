@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import lockstep
 from lockstep.capture import _command as command
 from lockstep.capture import _names as names
+from lockstep.capture import _summary as summary
 
 LAYERS = 3
 
@@ -221,6 +223,77 @@ class CommandTest(unittest.TestCase):
 
         self.assertEqual(command.run("x", broken, options(output=str(self.folder / "t"))), 2)
         self.assertEqual(command.run("x", lambda _: None, options(output=str(self.folder / "t"))), 0)
+
+    def test_a_capture_says_what_it_wrote(self):
+        def capture(given):
+            with lockstep.TraceWriter(given.output, engine="x", tokens=[1, 2, 3]) as trace:
+                trace.step(0, {"embedding": np.zeros((2, 5), np.float32), "logits": np.zeros((2, 7), np.float32)})
+                trace.step(2, {"embedding": np.zeros((1, 5), np.float32)})
+
+        given = options(output=str(self.folder / "t"), model="hub/id", program="lockstep")
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            self.assertEqual(command.run("x", capture, given), 0)
+        self.assertRegex(shown.getvalue(), r"^.*/t: 3 positions, 2 checkpoints, [0-9.]+ k?B\n")
+        self.assertIn("(MODEL.gguf: the same model as a GGUF file)", shown.getvalue())
+
+
+PROGRAM = os.environ.get("LOCKSTEP")
+MODELS = Path(os.environ.get("LOCKSTEP_MODELS", ""))
+
+
+@unittest.skipIf(not PROGRAM, "no program at hand")
+class SummaryTest(unittest.TestCase):
+    """The commands that a capture ends with are run as they are printed."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name) / "it's here"
+        self.folder.mkdir()
+        self.model = str(MODELS / "haiku-llama-q4_k_m.gguf")
+
+    def follow(self, flags, output="theirs it's.trace", model=None, **changes):
+        """Our own engine stands for the other one. The commands, after they were run."""
+        place = f"--trace={output}"
+        subprocess.run([PROGRAM, "run", "-m", self.model, *flags, place, "--checkpoints=all"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        given = options(**{"tokens": None, "output": output, "model": model or self.model, "program": PROGRAM, "kv": "f16",
+                           **changes})  # fmt: skip
+        before = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            what, next_step, commands = summary.text(given).split("\n", 2)
+        finally:
+            os.chdir(before)
+        self.assertRegex(what, r": [0-9]+ positions, 71 checkpoints, [0-9.]+ [kM]B$")
+        self.assertEqual(next_step, "Next, the same with lockstep, then both side by side:")
+        done = subprocess.run(["sh", "-ec", commands], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"{commands}: {done.stdout}{done.stderr}")
+        self.assertIn("In parity: ", done.stdout)
+        self.assertIn("100% of the rows are on both sides", done.stdout)
+        return commands
+
+    def test_prompts(self):
+        odd = "it's $HOME; `x` \"y\"\n"
+        self.follow(["-p", odd, "-n", "3"], prompt=odd, max_tokens=3)
+        self.follow(["--prompt=-p", "-n", "3"], output="-dash", prompt="-p", max_tokens=3)
+        # The name of the first is taken now.
+        commands = self.follow(["-p", odd, "-n", "3"], output="theirs it's", prompt=odd, max_tokens=3)
+        self.assertIn("-lockstep2.trace", commands)
+
+    def test_other_prompts(self):
+        (self.folder / "a text").write_text("GPU haiku")
+        self.follow(["-f", "a text", "-n", "2"], text_file="a text", max_tokens=2)
+        self.follow(["--tokens", "635,3,4", "-n", "1"], output="b", tokens=[635, 3, 4], max_tokens=1)
+        # Drawn by chance: what was drawn is given.
+        self.follow(["-p", "x", "-n", "5", "--temp", "3", "--seed", "7"], output="c", prompt="x", max_tokens=5, temp=3.0)
+
+    def test_the_file_in_the_folder_of_a_model(self):
+        hub = self.folder / "hub model"
+        hub.mkdir()
+        os.symlink(self.model, hub / "one.gguf")
+        commands = self.follow(["-p", "x", "-n", "2"], model="hub model", prompt="x", max_tokens=2)
+        self.assertIn("-m 'hub model/one.gguf'", commands)
 
 
 if __name__ == "__main__":

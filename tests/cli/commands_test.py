@@ -39,7 +39,6 @@ class Commands(unittest.TestCase):
             self.assertEqual(done.stderr.count(words), 1, done.stderr)
             self.assertNotIn("warning", done.stdout)
             self.assertNotIn("warning", run(*command, "--threads", cores).stderr)
-        run("run", "-p", "x", "-n", "1", "--threads", "1000")
         self.assertIn("from 1 to 4096", run("run", "-p", "x", "--threads", "5000", status=2).stderr)
         self.assertIn("from 1 to 4096", run("run", "-p", "x", "--threads", "0", status=2).stderr)
 

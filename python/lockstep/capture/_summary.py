@@ -33,12 +33,17 @@ def _new_folder(output: Path) -> Path:
     return path
 
 
+def _argument(path: Path) -> str:
+    """As a command takes it: a name that begins with a dash is no option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
 def _prompt(options: argparse.Namespace, trace: Trace) -> List[str]:
     """Flags of `lockstep run` that take our engine through the same positions."""
     flags: List[str]
     if options.temp > 0:  # what was drawn cannot be drawn again: all but the last is a prompt
         tokens = trace.tokens[:-1] if len(trace.tokens) > trace.n_prompt else trace.tokens
-        return ["--tokens", ",".join(map(str, tokens)), "-n", "1"]
+        return ["--tokens", ",".join(map(str, tokens)), "-n", "0"]
     if options.prompt is not None:
         # With "=" where it could be taken for an option.
         flags = [f"--prompt={options.prompt}"] if options.prompt.startswith("-") else ["-p", options.prompt]
@@ -64,14 +69,14 @@ def text(options: argparse.Namespace) -> str:
     output = Path(options.output)
     trace = open_trace(output)
     size = sum(path.stat().st_size for path in output.iterdir())
-    positions = len({step.first_pos + i for step in trace.steps for i in range(step.n_tokens)})
+    positions = len({step.first_position + i for step in trace.steps for i in range(step.tokens)})
     model = _model(options.model)
-    ours = str(_new_folder(output))
+    ours, theirs = _argument(_new_folder(output)), _argument(output)
     checkpoints = ["--checkpoints", options.checkpoints]
     run = [options.program, "run", "-m", model or "MODEL.gguf", *_prompt(options, trace), "--trace", ours, *checkpoints]
     if getattr(options, "kv", "f16") == "f32":
         run += ["--kv", "f32"]
-    compare = [options.program, "compare", ours, options.output, "-m", model or "MODEL.gguf"]
+    compare = [options.program, "compare", ours, theirs, "-m", model or "MODEL.gguf"]
     lines = [
         f"{options.output}: {_count(positions, 'position')}, {_count(len(trace), 'checkpoint')}, {_human(size)}",
         "Next, the same with lockstep, then both side by side"
