@@ -22,6 +22,8 @@ struct CaptureFlag {
   const ValueKind* kind;  // null: no value
   const char* help;
   const char* engine = nullptr;  // null: all engines have it
+  int64_t least = 0;             // of whole numbers
+  int64_t most = 1 << 30;
 };
 
 const std::vector<CaptureFlag>& capture_flags();

@@ -89,21 +89,18 @@ Result<int> run(const Flags& flags) {
   return become_process(command);
 }
 
-// Each kind of number has its range; the module has the same.
 CLI::Option* declare_passed(CLI::App& app, const CaptureFlag& flag, PassedFlag& passed) {
   passed.flag = &flag;
   if (flag.kind == nullptr) return app.add_flag(flag.names, flag.help);
   if (flag.kind != &kWholeNumber && flag.kind != &kRealNumber)
     return add_value(app, flag.names, passed.value, *flag.kind, flag.help);
-  const std::string names = flag.names;
-  const bool positive = names == "--batch" || names == "-t,--threads";
   return detail::add_checked(
-      app, names, *flag.kind, flag.help,
-      [&passed, &flag, positive](const std::string& text) -> Result<void> {
+      app, flag.names, *flag.kind, flag.help,
+      [&passed, &flag](const std::string& text) -> Result<void> {
         if (flag.kind == &kRealNumber)
           LS_TRY_VOID(parse_number(text, NumberRange<double>{.least = 0}));
         else
-          LS_TRY_VOID(parse_number(text, NumberRange<int64_t>{positive ? 1 : 0, 1 << 30}));
+          LS_TRY_VOID(parse_number(text, NumberRange<int64_t>{flag.least, flag.most}));
         passed.value = text;
         return {};
       });

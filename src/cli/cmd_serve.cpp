@@ -31,7 +31,8 @@ struct Flags {
 Result<std::string> read_key(const std::string& path) {
   std::ifstream in(path);
   std::string key;
-  if (!in || !std::getline(in, key)) return error("{}: cannot read the key", path);
+  if (!in) return error("{}: cannot read the key", path);
+  std::getline(in, key);
   while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
   if (key.empty()) return error("{}: the first line is empty; expected a key", path);
   return key;

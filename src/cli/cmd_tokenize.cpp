@@ -111,10 +111,11 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_flag("--no-bos", flags->no_bos, "Do not add the tokens that begin and end a text");
   app.add_flag("--no-special", flags->no_special,
                "Take special tokens such as <|im_end|> as plain text; with --decode, omit them");
-  app.add_flag("--decode", flags->decode, "Ids to text")->excludes(jsonl);
+  CLI::Option* decode = app.add_flag("--decode", flags->decode, "Ids to text")->excludes(jsonl);
   app.add_flag("--json", flags->json,
                "As JSON, of each token: id; text, what it spells; piece, as the vocabulary has it")
-      ->excludes(jsonl);
+      ->excludes(jsonl)
+      ->excludes(decode);
   prompt->excludes(jsonl);
   return [flags] { return tokenize(*flags); };
 }

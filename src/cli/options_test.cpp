@@ -108,8 +108,8 @@ Words wrong_values(const ValueKind& kind, const fs::path& folder) {
   if (&kind == &kInputFileOrStdin) add({folder.string(), missing, in_file});
   if (&kind == &kOutputFile || &kind == &kOutputModel)
     add({"-", folder.string(), deep, in_file, missing + "/", "/dev/null"});
-  if (&kind == &kTrace) add({"-", file, missing});
-  if (&kind == &kTraceOrLog) add({"-", missing, in_file});
+  if (&kind == &kTrace) add({"-", file, missing, folder.string()});
+  if (&kind == &kTraceOrLog) add({"-", missing, in_file, folder.string()});
   if (&kind == &kNewFolder) add({"-", file});
   if (&kind == &kModel || &kind == &kCapturedModel) add({"-"});
   return out;

@@ -28,6 +28,11 @@ Result<void> check_there(const std::string& path, const char* expected) {
   return error("{}: no such file or folder; expected {}", printable(path), expected);
 }
 
+Result<void> check_manifest(const std::string& folder) {
+  if (exists((fs::path(folder) / "manifest.json").string())) return {};
+  return error("{} has no manifest.json, expected the folder of a trace", printable(folder));
+}
+
 // The folder that will hold `path`.
 Result<void> check_parent(const std::string& path) {
   const std::string parent = fs::path(path).parent_path().string();
@@ -68,12 +73,13 @@ Result<void> check_output_file(const std::string& path) {
 Result<void> check_trace(const std::string& path) {
   constexpr const char* kExpected = "the folder of a trace";
   LS_TRY_VOID(check_there(path, kExpected));
-  if (is_folder(path)) return {};
+  if (is_folder(path)) return check_manifest(path);
   return error("{} is a file, expected {}", printable(path), kExpected);
 }
 
 Result<void> check_trace_or_log(const std::string& path) {
-  return check_there(path, "the folder of a trace, or a JSON Lines log");
+  LS_TRY_VOID(check_there(path, "the folder of a trace, or a JSON Lines log"));
+  return is_folder(path) ? check_manifest(path) : Result<void>();
 }
 
 Result<void> check_new_folder(const std::string& path) {

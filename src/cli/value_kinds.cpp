@@ -75,7 +75,7 @@ Result<void> check_positions(const std::string& text) {
 
 }  // namespace
 
-const ValueKind kText = {"TEXT", "a text"};
+const ValueKind kText = {"TEXT", "a text with something in it"};
 const ValueKind kPromptText = {.name = "PROMPT", .expected = "a text", .may_be_empty = true};
 const ValueKind kWholeNumber = {"N", "a whole number"};
 const ValueKind kRealNumber = {"X", "a number"};

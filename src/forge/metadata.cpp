@@ -48,7 +48,7 @@ Result<void> check_ranges(const Spec& spec) {
       {"vocabulary", spec.vocabulary}, {"context", spec.context}};
   for (const auto& [what, count] : counts)
     if (count < 1 || count > INT32_MAX)
-      return error("{}: found {}, expected 1 or more", what, count);
+      return error("{}: found {}, expected 1 to {}", what, count, INT32_MAX);
   const std::pair<const char*, int64_t> options[] = {{"KV heads", spec.kv_heads},
                                                      {"head size", spec.head_size},
                                                      {"value size", spec.value_size},
