@@ -198,6 +198,7 @@ class Scan(unittest.TestCase):
         folder = self.root / "folder"
         folder.mkdir()
         self.assertIn("manifest.json", run("scan", folder, status=2).stderr)
+        (folder / "manifest.json").touch()
         self.assertIn("--jsonl OUT or --npz OUT", run("export", folder, status=2).stderr)
 
     def test_numpy_statistics(self):
