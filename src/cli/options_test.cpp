@@ -38,12 +38,13 @@ struct Declared {
   Words path;  // of its command
   const CLI::Option* option;
   const ValueKind* kind;
+  const CLI::App* option_app;
 };
 
 void collect(const CLI::App& app, const Words& path, std::vector<Declared>& out) {
   for (const CLI::Option* option : app.get_options())
     if (takes_value(*option))
-      out.push_back({path, option, find_value_kind(option->get_type_name())});
+      out.push_back({path, option, find_value_kind(option->get_type_name()), &app});
   for (const CLI::App* sub : subcommands_of(app)) {
     Words below = path;
     below.push_back(sub->get_name());
@@ -214,6 +215,31 @@ TEST(Options, MistakesAreToldInOurWords) {
             "trace");
   EXPECT_EQ(told({"run", "--device", "gpu"}),
             "lockstep run: --device: found 'gpu', expected a device: cuda, cpu, reference");
+}
+
+TEST(Options, EachIsSuggestedForASlipOfIt) {
+  const Program program;
+  std::vector<Declared> all;
+  collect(program.app(), {}, all);
+  for (const Declared& declared : all) {
+    const std::string name = declared.option->get_name();
+    if (!name.starts_with("--") || name.size() < 6) continue;
+    std::string dropped = name, swapped = name;
+    dropped.erase(name.size() / 2 + 1, 1);
+    std::swap(swapped[3], swapped[4]);
+    for (const std::string& slip : {dropped, swapped}) {
+      Words words = declared.path;
+      words.push_back(slip);
+      if (find_option(*declared.option_app, slip) != nullptr)
+        continue;  // another option, or itself
+      const Outcome outcome = run_program(words);
+      EXPECT_EQ(outcome.status, kWrongUse);
+      const size_t suggestion = outcome.text.find("did you mean");
+      ASSERT_NE(suggestion, std::string::npos) << spoken(declared) << ": " << outcome.text;
+      EXPECT_NE(outcome.text.find(name, suggestion), std::string::npos)
+          << slip << ": " << outcome.text;
+    }
+  }
 }
 
 TEST(Options, NumbersAreReadWhole) {
