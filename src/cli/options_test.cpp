@@ -159,12 +159,14 @@ TEST(Options, AnEmptyValueAfterAnEqualsSignIsAValue) {
   EXPECT_NE(outcome.text.find("--trace: found an empty text"), std::string::npos) << outcome.text;
   // Within the value of another option it is text.
   const Program program;
-  EXPECT_EQ(with_empty_values_apart(program.app(), {"run", "-p", "--trace=", "--temp="}),
+  EXPECT_EQ(words_for_cli11(program.app(), {"run", "-p", "--trace=", "--temp="}),
             (Words{"run", "-p", "--trace=", "--temp", ""}));
-  EXPECT_EQ(with_empty_values_apart(program.app(), {"run", "--", "--trace="}),
+  EXPECT_EQ(words_for_cli11(program.app(), {"run", "--", "--trace="}),
             (Words{"run", "--", "--trace="}));
-  EXPECT_EQ(with_empty_values_apart(program.app(), {"run", "--json=", "--none="}),
+  EXPECT_EQ(words_for_cli11(program.app(), {"run", "--json=", "--none="}),
             (Words{"run", "--json=", "--none="}));
+  EXPECT_EQ(words_for_cli11(program.app(), {"scan", "[a]", "--compare", "[b]", "[c", "[d,e]"}),
+            (Words{"scan", "./[a]", "--compare", "[b]", "[c", "./[d,e]"}));
 }
 
 TEST(Options, MistakesAreToldInOurWords) {

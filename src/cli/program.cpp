@@ -102,7 +102,7 @@ int Program::run(const std::vector<std::string>& arguments) {
   if (!arguments.empty() && arguments[0] == kCompleteWord)
     return tell(guarded([&] { return answer_completion(app_, arguments); }));
   try {
-    std::vector<std::string> words = with_empty_values_apart(app_, arguments);
+    std::vector<std::string> words = words_for_cli11(app_, arguments);
     std::ranges::reverse(words);  // as CLI11 wants them
     app_.parse(words);
   } catch (const CLI::Success& asked) {  // for the help or the version
@@ -111,10 +111,11 @@ int Program::run(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "{}\n", wrong_use_text(app_, arguments, problem));
     return kWrongUse;
   }
-  if (!chosen_) {  // nothing at all was asked for
-    fmt::print("{}", app_.help());
-    return kDone;
-  }
+  if (!chosen_)  // nothing at all was asked for
+    chosen_ = [this]() -> Result<int> {
+      fmt::print("{}", app_.help());
+      return kDone;
+    };
   return tell(guarded(chosen_));
 }
 

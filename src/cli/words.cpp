@@ -63,25 +63,26 @@ bool WordReader::expects_command() const {
   return positions_ == 0 && !options_ended_;
 }
 
-std::vector<std::string> with_empty_values_apart(const CLI::App& root,
-                                                 const std::vector<std::string>& words) {
+std::vector<std::string> words_for_cli11(const CLI::App& root,
+                                         const std::vector<std::string>& words) {
   std::vector<std::string> out;
   WordReader reader(root);
   for (const std::string& word : words) {
-    const size_t equals = word.find('=');
-    const bool apart = reader.pending() == nullptr && !reader.options_ended() &&
-                       word.starts_with("--") && equals == word.size() - 1 && [&] {
-                         const CLI::Option* option =
-                             find_option(reader.app(), word.substr(0, equals));
-                         return option != nullptr && takes_value(*option);
-                       }();
-    reader.read(word);
-    if (!apart) {
+    const bool value = reader.pending() != nullptr;
+    const bool option = !value && !reader.options_ended() && word.starts_with("--");
+    const CLI::Option* position = reader.position();
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* named = option ? find_option(reader.app(), name) : nullptr;
+    if (named != nullptr && takes_value(*named) && word == name + "=") {
+      out.push_back(name);
+      out.emplace_back();
+    } else if (!value && position != nullptr && position->get_items_expected_max() > 1 &&
+               word.starts_with('[') && word.ends_with(']')) {
+      out.push_back("./" + word);
+    } else {
       out.push_back(word);
-      continue;
     }
-    out.push_back(word.substr(0, equals));
-    out.emplace_back();
+    reader.read(word);
   }
   return out;
 }

@@ -40,8 +40,10 @@ bool takes_value(const CLI::Option& option);
 // The commands of a command.
 std::vector<const CLI::App*> subcommands_of(const CLI::App& app);
 
-// "--name=" becomes two words, the second one empty: CLI11 would take the next word as the value.
-std::vector<std::string> with_empty_values_apart(const CLI::App& root,
-                                                 const std::vector<std::string>& words);
+// What CLI11 would read otherwise than a shell's user means. After "--name=" it takes the next word
+// as the value: this becomes two words, the second one empty. Where several paths may stand, it
+// takes "[a,b]" for a list: this becomes "./[a,b]".
+std::vector<std::string> words_for_cli11(const CLI::App& root,
+                                         const std::vector<std::string>& words);
 
 }  // namespace lockstep::cli

@@ -193,8 +193,10 @@ class Scan(unittest.TestCase):
         bad = self.root / "bad"
         bad.write_text("not a log\n")
         self.assertIn("no line can be read", run("scan", bad, status=2).stderr)
-        self.assertIn("no such file or folder; expected the folder of a trace, or a JSON Lines log", run("scan", self.root / "nothing", status=2).stderr)
+        self.assertIn("no such file or folder; expected the folder of a trace, or a JSON Lines log",
+                      run("scan", self.root / "nothing", status=2).stderr)  # fmt: skip
         run("scan", status=2)
+        self.assertIn("[bad]: no such file", run("scan", "[bad]", status=2).stderr)
         folder = self.root / "folder"
         folder.mkdir()
         self.assertIn("manifest.json", run("scan", folder, status=2).stderr)
