@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "exec/reference/sums.h"
 #include "op/rope.h"
 #include "quant/decode.h"
 
@@ -22,16 +23,6 @@ std::vector<double> decode_row(const op::Weight& weight, int64_t row) {
   std::vector<float> floats(static_cast<size_t>(weight.columns));
   quant::decode(weight.format->format(), weight.row(row), weight.columns, floats.data());
   return {floats.begin(), floats.end()};
-}
-
-// Eight running sums, so that the compiler may use vector registers; the order is fixed.
-double dot(const double* a, const double* b, int64_t count) {
-  double sums[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    for (int lane = 0; lane < 8; ++lane) sums[lane] += a[i + lane] * b[i + lane];
-  for (; i < count; ++i) sums[0] += a[i] * b[i];
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 struct Call {
@@ -60,18 +51,27 @@ struct Call {
     for (int64_t t = 0; t < out.rows; ++t) {
       for (int64_t first = 0; first < out.columns; first += norm.group) {
         const double* x = input(0).row(t) + first;
+        // The mean in two parts: beside a large one, what its rounding loses is not small.
         double mean = 0;
+        double rest = 0;
         if (norm.kind == op::Norm::Kind::kLayer) {
-          for (int64_t i = 0; i < norm.group; ++i) mean += x[i];
-          mean /= count;
+          Sum sum;
+          for (int64_t i = 0; i < norm.group; ++i) sum.add(x[i]);
+          mean = sum.value() / count;
+          Sum differences;
+          for (int64_t i = 0; i < norm.group; ++i) differences.add(x[i] - mean);
+          rest = differences.value() / count;
         }
-        double variance = 0;
-        for (int64_t i = 0; i < norm.group; ++i) variance += (x[i] - mean) * (x[i] - mean);
-        variance /= count;
+        Sum squares;
+        for (int64_t i = 0; i < norm.group; ++i) {
+          const double difference = (x[i] - mean) - rest;
+          squares.add(difference * difference);
+        }
+        const double variance = squares.value() / count;
         const double factor = 1 / std::sqrt(variance + norm.epsilon);
         for (int64_t i = 0; i < norm.group; ++i) {
           const auto w = static_cast<size_t>(i);
-          out.row(t)[first + i] = (x[i] - mean) * factor * weight[w] + bias[w];
+          out.row(t)[first + i] = ((x[i] - mean) - rest) * factor * weight[w] + bias[w];
         }
       }
     }
@@ -200,19 +200,32 @@ void score_row(const op::Attention& attention, const double* q_head, const Matri
 
 void softmax(std::span<double> row) {
   const double largest = *std::ranges::max_element(row);
-  double sum = 0;
-  for (double& score : row) sum += score = std::exp(score - largest);
-  for (double& probability : row) probability /= sum;
+  Sum sum;
+  for (double& score : row) sum.add(score = std::exp(score - largest));
+  const double total = sum.value();
+  for (double& probability : row) probability /= total;
 }
 
 void mix_row(const op::Attention& attention, std::span<const double> probs, const Matrix& v,
              int64_t kv_head, double* out) {
-  std::fill_n(out, attention.value_size, 0.0);
-  for (size_t p = 0; p < probs.size(); ++p) {
-    if (probs[p] == 0) continue;  // out of sight, whatever v holds there
-    const double* value = v.row(static_cast<int64_t>(p)) + kv_head * attention.value_size;
-    for (int64_t d = 0; d < attention.value_size; ++d) out[d] += probs[p] * value[d];
+  constexpr size_t kBlock = 8;  // positions that are added up before they join the sum
+  const auto width = static_cast<size_t>(attention.value_size);
+  std::vector<double> block(width);
+  std::vector<double> lost(width);
+  std::fill_n(out, width, 0.0);
+  for (size_t first = 0; first < probs.size(); first += kBlock) {
+    std::ranges::fill(block, 0.0);
+    bool seen = false;
+    for (size_t p = first; p < std::min(probs.size(), first + kBlock); ++p) {
+      if (probs[p] == 0) continue;  // out of sight, whatever v holds there
+      const double* value = v.row(static_cast<int64_t>(p)) + kv_head * attention.value_size;
+      for (size_t d = 0; d < width; ++d) block[d] += probs[p] * value[d];
+      seen = true;
+    }
+    if (!seen) continue;
+    for (size_t d = 0; d < width; ++d) add_exactly(block[d], out[d], lost[d]);
   }
+  for (size_t d = 0; d < width; ++d) out[d] = with_lost(out[d], lost[d]);
 }
 
 Matrix evaluate(const op::What& what, std::span<const Matrix* const> inputs, int64_t width,

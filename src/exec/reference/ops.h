@@ -1,5 +1,5 @@
 // What each op computes, in double precision: the definition that all else is judged by. Weights
-// are decoded exactly; sums run in one fixed order, whatever the number of threads.
+// are decoded exactly; sums run in one fixed order, whatever the number of threads (sums.h).
 #pragma once
 
 #include <cstdint>
