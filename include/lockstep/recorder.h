@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "detail/json.h"
+#include "detail/precision.h"
 #include "detail/trace_files.h"
 #include "detail/values.h"
 
@@ -52,9 +53,10 @@ namespace lockstep {
 // What the manifest says; only `engine` is needed. Bytes that are no UTF-8 become U+FFFD.
 struct TraceInfo {
   std::string engine, version, device;
-  // The arithmetic: f64, f32, f16, bf16, or for activations q8_0, q8_1, q8_k, i16; empty where it
-  // is not known. What counts as rounding is computed from it.
-  std::string compute, activations, kv;
+  // The arithmetic of sums and functions, of what ops hand on or products read, of the cache, and
+  // of weights that the engine rounds itself: f32, bf16, e4m3:row, ... (detail/precision.h has all
+  // names); empty where it is not known. What counts as rounding is computed from it.
+  std::string compute, activations, kv, weights;
   // `model_path`: where the file lies, so that `compare` finds it again.
   std::string model_file, model_path, architecture, fingerprint, quantization;
   // What the forward pass depends on besides the file; 0: not said. Positions that there is room
@@ -199,10 +201,12 @@ class TraceRecorder {
 
   std::string start() {
     if (info_.engine.empty()) return "the engine has no name";
-    std::string problem = check_type("compute", info_.compute, 4);
-    if (problem.empty()) problem = check_type("activations", info_.activations, 9);
-    if (problem.empty()) problem = check_type("kv", info_.kv, 4);
-    if (!problem.empty()) return problem;
+    for (const auto& [field, name] : precision()) {
+      detail::PrecisionName known;
+      if (!name.empty() && !detail::read_precision_name(field, name, &known))
+        return std::string(field) + ": found '" + name + "', expected one of " +
+               detail::known_precision_names(field);
+    }
     for (const int32_t id : info_.tokens)
       if (id < 0) return "tokens: found " + std::to_string(id) + ", expected 0 or more";
     const auto count = static_cast<int64_t>(info_.tokens.size());
@@ -210,7 +214,7 @@ class TraceRecorder {
       return "prompt_tokens: found " + std::to_string(info_.prompt_tokens) + " of " +
              std::to_string(count) + " tokens";
     if (info_.prompt_tokens < 0) info_.prompt_tokens = count;
-    problem = files_.make_folder();
+    const std::string problem = files_.make_folder();
     started_ = problem.empty();
     return started_ ? files_.write_manifest(manifest()) : problem;
   }
@@ -311,9 +315,8 @@ class TraceRecorder {
     const auto set = [](bool is_set, const std::string& value) {
       return is_set ? value : std::string();
     };
-    const std::string precision = json_object({{"compute", given(info_.compute)},
-                                               {"activations", given(info_.activations)},
-                                               {"kv", given(info_.kv)}});
+    detail::JsonFields names;
+    for (const auto& [field, name] : precision()) names.emplace_back(field, given(name));
     detail::JsonFields sampling;
     for (const auto& [key, value] : info_.sampling)
       sampling.emplace_back(key, detail::json_number(value));
@@ -339,7 +342,7 @@ class TraceRecorder {
          {"engine", json_object({{"name", json_text(info_.engine)},
                                  {"version", given(info_.version)},
                                  {"device", given(info_.device)},
-                                 {"precision", precision}})},
+                                 {"precision", json_object(names)}})},
          {"model", json_object({{"file", given(info_.model_file)},
                                 {"path", given(info_.model_path)},
                                 {"architecture", given(info_.architecture)},
@@ -361,16 +364,11 @@ class TraceRecorder {
          {"unmapped", texts(info_.unmapped)}});
   }
 
-  // One of the first `count` types, or nothing.
-  static std::string check_type(const char* field, const std::string& value, size_t count) {
-    static constexpr const char* kTypes[] = {"f64",  "f32",  "f16", "bf16",     "q8_0",
-                                             "q8_1", "q8_k", "i16", "by_weight"};
-    std::string known;
-    for (size_t i = 0; i < count; ++i) {
-      if (value.empty() || value == kTypes[i]) return "";
-      known += (i > 0 ? ", " : "") + std::string(kTypes[i]);
-    }
-    return std::string(field) + ": found '" + value + "', expected one of " + known;
+  std::vector<std::pair<std::string_view, std::string>> precision() const {
+    return {{"compute", info_.compute},
+            {"activations", info_.activations},
+            {"kv", info_.kv},
+            {"weights", info_.weights}};
   }
 
   static bool is_name(std::string_view name) {

@@ -11,16 +11,11 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Type, Union
 import numpy as np
 import numpy.typing as npt
 
+from . import _precision
 from ._dtypes import STORED, manifest_dtype
 from ._reader import FORMAT, VERSION
 
 _SHARD_BYTES = 16 << 20
-_COMPUTE = ("f64", "f32", "f16", "bf16")
-_PRECISION = {
-    "compute": _COMPUTE,
-    "activations": _COMPUTE + ("q8_0", "q8_1", "q8_k", "i16", "by_weight"),
-    "kv": _COMPUTE,
-}
 
 
 _GROWS = "positions so far"
@@ -70,8 +65,8 @@ class TraceWriter:
     `with` block that ends without an exception, makes it complete.
 
     engine     its name, or {"name", "version", "device"}
-    precision  of its arithmetic: {"compute", "activations", "kv"}, each f64, f32, f16 or bf16, or
-               for activations q8_0, q8_1, q8_k, i16; leave out what is not known
+    precision  of its arithmetic: {"compute", "activations", "kv", "weights"}, such as f32, bf16 or
+               e4m3:row; docs/numerics.md has all names; leave out what is not known
     model      {"file", "path", "architecture", "fingerprint", "quantization"}, or the file; the
                fingerprint is what `lockstep inspect --fingerprint` prints, and with the path
                `compare` finds the file again
@@ -99,12 +94,7 @@ class TraceWriter:
         notes: Iterable[str] = (),
         unmapped: Iterable[str] = (),
     ) -> None:
-        for field, value in (precision or {}).items():
-            if field not in _PRECISION or value not in _PRECISION[field]:
-                raise ValueError(
-                    f"precision: {field!r}: {value!r}; known are "
-                    + "; ".join(f"{name}: {', '.join(of)}" for name, of in _PRECISION.items())
-                )
+        _precision.check(precision or {})
         self.folder = Path(folder)
         self.tokens: List[int] = [int(token) for token in tokens]
         self._engine: Dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)

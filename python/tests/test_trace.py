@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
+from lockstep import _precision
 
 try:
     import ml_dtypes
@@ -139,8 +141,35 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(list(lockstep.open_trace(self.folder)), ["x"])
         with self.assertRaises(FileExistsError):
             lockstep.TraceWriter(self.folder, engine="test")
-        with self.assertRaises(ValueError):
-            lockstep.TraceWriter(self.folder / "new", engine="t", precision={"compute": "f31"})
+
+    def test_refuses_unknown_precision(self):
+        for precision, message in [
+            ({"compute": "f31"}, "precision: compute: found 'f31', expected one of f64, f32, tf32, f16, bf16"),
+            ({"kv": "int8"}, "precision: kv: found 'int8', expected one of f64, f32, f16, bf16, e4m3, e5m2, "
+             "e4m3:S, e5m2:S, int8:S with S tensor, row or block1 to block65536"),
+            ({"weights": None}, "precision: weights: found None, expected one of f64, "),
+            ({"sums": "f32"}, "precision: found the field 'sums', expected one of compute, activations, kv, weights"),
+        ]:
+            with self.assertRaises(ValueError) as raised:
+                lockstep.TraceWriter(self.folder / "new", engine="t", precision=precision)
+            self.assertIn(message, str(raised.exception))
+        self.assertFalse((self.folder / "new").exists())
+        for name in ("int8:block0", "int8:block65537", "int8:block\u0661", "e4m3:", "f32:row", "tf32:row", "row"):
+            self.assertFalse(_precision.is_known("weights", name), name)
+        names = {"compute": "tf32", "activations": "int8:row", "kv": "e4m3:tensor", "weights": "e5m2:block128"}
+        self.write([(0, {"x": self.numbers(1, 3)})], precision=names)
+        manifest = json.loads((self.folder / "manifest.json").read_text())
+        self.assertEqual(manifest["engine"]["precision"], names)
+
+    def test_names_of_precision_are_those_of_the_header(self):
+        header = Path(__file__).parents[2] / "include/lockstep/detail/precision.h"
+        if not header.exists():
+            self.skipTest("not in the project's tree")
+        text = header.read_text()
+        rows = re.findall(r'\{"(\w+)", "([a-z ]+)", Scaled::k(\w+)\}', text)
+        self.assertEqual({kind: (fields, scaled.lower()) for kind, fields, scaled in rows}, dict(_precision.TYPES))
+        most = re.search(r"kMostInBlock = (\d+);", text)
+        self.assertEqual(int(most[1]), _precision.MOST_IN_BLOCK)
 
     def test_an_exception_leaves_a_trace_that_is_not_complete(self):
         x = self.numbers(2, 3)

@@ -30,6 +30,7 @@ std::string describe(const trace::Precision& precision) {
     out += fmt::format(", activations {}", *precision.activations);
   if (precision.kv && precision.kv != precision.compute)
     out += fmt::format(", kv {}", *precision.kv);
+  if (precision.weights) out += fmt::format(", weights {}", *precision.weights);
   return out;
 }
 

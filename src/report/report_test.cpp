@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "parity/test_traces.h"
 #include "report/summary.h"
 
 namespace lockstep::report {
@@ -246,6 +247,16 @@ TEST(Summary, TheShapeOfTheErrorIsTold) {
   EXPECT_EQ(json["wrong_elements"], 512);
   EXPECT_EQ(json["columns"], nlohmann::json::parse("[[0, 3], [8, 8]]"));
   EXPECT_EQ(json["positions"], nlohmann::json::parse("[[0, 0]]"));
+}
+
+TEST(Summary, SaysWhatAnEngineDeclares) {
+  const parity::TracedModel model;
+  auto recording = model.record({1, 2}, 2);
+  recording.manifest.engine.precision = {"f32", "e4m3:row", "bf16", "int8:row"};
+  EXPECT_EQ(describe(model.write(recording)).engine,
+            "test 1 on cpu, f32, activations e4m3:row, kv bf16, weights int8:row");
+  recording.manifest.engine.precision = {"f32", "f32", {}, {}};
+  EXPECT_EQ(describe(model.write(recording)).engine, "test 1 on cpu, f32");
 }
 
 TEST(Summary, TheWorstComeFirst) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/json_reader.h"
+#include "lockstep/detail/precision.h"
 
 namespace lockstep::trace {
 namespace {
@@ -21,25 +22,25 @@ ordered_json to_json(const Precision& precision) {
   if (precision.compute) json["compute"] = *precision.compute;
   if (precision.activations) json["activations"] = *precision.activations;
   if (precision.kv) json["kv"] = *precision.kv;
+  if (precision.weights) json["weights"] = *precision.weights;
   return json;
 }
 
 Result<Precision> read_precision(const JsonReader& in) {
-  const auto read = [](const JsonReader& field,
-                       bool quantized) -> Result<std::optional<std::string>> {
-    if (!field.present()) return std::optional<std::string>();
-    LS_TRY(std::string name, field.text());
-    constexpr std::string_view kRounded[] = {"q8_0", "q8_1", "q8_k", "i16", "by_weight"};
-    const bool known = find_dtype(name).has_value() ||
-                       (quantized && std::ranges::find(kRounded, name) != std::end(kRounded));
-    if (!known)
-      return field.wrong("f64, f32, f16, bf16 or (activations) q8_0, q8_1, q8_k, i16, by_weight");
+  const auto read = [&](std::string_view field) -> Result<std::optional<std::string>> {
+    const JsonReader value = in[field];
+    if (!value.present()) return std::optional<std::string>();
+    LS_TRY(std::string name, value.text());
+    detail::PrecisionName known;
+    if (!detail::read_precision_name(field, name, &known))
+      return value.wrong("one of " + detail::known_precision_names(field));
     return std::optional<std::string>(std::move(name));
   };
   Precision precision;
-  LS_TRY(precision.compute, read(in["compute"], false));
-  LS_TRY(precision.activations, read(in["activations"], true));
-  LS_TRY(precision.kv, read(in["kv"], false));
+  LS_TRY(precision.compute, read("compute"));
+  LS_TRY(precision.activations, read("activations"));
+  LS_TRY(precision.kv, read("kv"));
+  LS_TRY(precision.weights, read("weights"));
   return precision;
 }
 

@@ -14,11 +14,13 @@
 
 namespace lockstep::trace {
 
-// The arithmetic that an engine says it uses; absent where it does not say.
+// The arithmetic that an engine says it uses; absent where it does not say. The names are those of
+// include/lockstep/detail/precision.h.
 struct Precision {
-  std::optional<std::string> compute;      // f64, f32, f16, bf16
-  std::optional<std::string> activations;  // or q8_0, q8_1, q8_k, i16, by_weight
-  std::optional<std::string> kv;           // f64, f32, f16, bf16
+  std::optional<std::string> compute;      // sums and functions
+  std::optional<std::string> activations;  // what ops hand on, or what products read
+  std::optional<std::string> kv;           // the cache
+  std::optional<std::string> weights{};    // where the engine rounds the file's itself
 };
 
 struct EngineInfo {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/detail/precision.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -9,7 +11,7 @@ using nlohmann::json;
 
 Manifest example() {
   Manifest manifest;
-  manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt}};
+  manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt, "int8:row"}};
   manifest.model = {"haiku.gguf", "/models/haiku.gguf", "llama", "0123abcd", "Q4_K_M"};
   manifest.forward = {4096, false, 5e5, 0.25};
   manifest.prompt = "a \"prompt\"\n é";
@@ -35,6 +37,7 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(got->engine.precision.compute, "f32");
   EXPECT_EQ(got->engine.precision.activations, "q8_0");
   EXPECT_EQ(got->engine.precision.kv, std::nullopt);
+  EXPECT_EQ(got->engine.precision.weights, "int8:row");
   EXPECT_EQ(got->model.file, wanted.model.file);
   EXPECT_EQ(got->model.path, wanted.model.path);
   EXPECT_EQ(got->forward.context_length, 4096);
@@ -109,8 +112,11 @@ TEST(Manifest, RefusesWhatIsWrong) {
       {"/complete", "", "m: complete: found nothing, expected true or false"},
       {"/engine", "", "m: engine.name: found nothing, expected a string"},
       {"/engine/precision/compute", "\"q8_0\"",
-       "m: engine.precision.compute: found \"q8_0\", expected f64, f32, f16, bf16 or (activations) "
-       "q8_0, q8_1, q8_k, i16, by_weight"},
+       "m: engine.precision.compute: found \"q8_0\", expected one of f64, f32, tf32, f16, bf16"},
+      {"/engine/precision/kv", "\"e4m3:rows\"",
+       "m: engine.precision.kv: found \"e4m3:rows\", expected one of f64, f32, f16, bf16, e4m3, "
+       "e5m2, e4m3:S, e5m2:S, int8:S with S tensor, row or block1 to block65536"},
+      {"/engine/precision/weights", "1", "m: engine.precision.weights: found 1, expected a string"},
       {"/tokens", "{}", "m: tokens: found an object of 0, expected an array"},
       {"/tokens/1", "-1", "m: tokens[1]: found -1, expected a whole number from 0 to 2147483647"},
       {"/tokens/1", "1.5", "m: tokens[1]: found 1.5, expected a whole number from 0 to 2147483647"},
@@ -167,6 +173,55 @@ TEST(Manifest, RefusesWhatIsNoJsonObject) {
   const std::string whole = to_json(example());
   for (size_t length = 0; length + 2 < whole.size(); ++length)
     EXPECT_TRUE(message(whole.substr(0, length)).starts_with("m: no valid JSON: ")) << length;
+}
+
+TEST(Manifest, NamesOfPrecision) {
+  const auto known = [](std::string_view field, std::string_view name) {
+    detail::PrecisionName found;
+    return detail::read_precision_name(field, name, &found);
+  };
+  for (const char* field : {"compute", "activations", "kv", "weights"}) {
+    for (const char* name : {"f64", "f32", "f16", "bf16"}) EXPECT_TRUE(known(field, name));
+    for (const char* name : {"",
+                             "f8",
+                             "F32",
+                             "f32 ",
+                             "f32:row",
+                             "int8",
+                             "int8:",
+                             "e4m3:",
+                             "q8",
+                             "e4m3:block",
+                             "e4m3:block0",
+                             "e4m3:block08",
+                             "e4m3:block-8",
+                             "e4m3:block65537",
+                             "e4m3:block99999999999999999999",
+                             "e4m3:row:row",
+                             "tf32:row",
+                             "by_weight:row",
+                             ":row",
+                             "e4m3 :row"})
+      EXPECT_FALSE(known(field, name)) << field << " " << name;
+    const bool small = std::string_view(field) != "compute";
+    for (const char* name : {"e4m3", "e5m2", "e4m3:tensor", "e5m2:row", "int8:row", "int8:tensor",
+                             "int8:block1", "e4m3:block128", "e5m2:block65536"})
+      EXPECT_EQ(known(field, name), small) << field << " " << name;
+  }
+  for (const char* name : {"q8_0", "q8_1", "q8_k", "i16", "by_weight"}) {
+    EXPECT_TRUE(known("activations", name));
+    for (const char* field : {"compute", "kv", "weights", "", "activation"})
+      EXPECT_FALSE(known(field, name));
+  }
+  EXPECT_TRUE(known("compute", "tf32"));
+  EXPECT_TRUE(known("activations", "tf32"));
+  EXPECT_TRUE(known("weights", "tf32"));
+  EXPECT_FALSE(known("kv", "tf32"));
+  detail::PrecisionName name;
+  ASSERT_TRUE(detail::read_precision_name("kv", "e5m2:block12", &name));
+  EXPECT_EQ(name.type, "e5m2");
+  EXPECT_EQ(name.scale, detail::Scale::kBlock);
+  EXPECT_EQ(name.block, 12);
 }
 
 }  // namespace

@@ -150,13 +150,18 @@ TEST_F(RecorderTest, WhatIsWrongAtTheStart) {
   EXPECT_EQ(error_of(info), ": the engine has no name");
   info = plain_info();
   info.compute = "q8_0";
-  EXPECT_EQ(error_of(info), ": compute: found 'q8_0', expected one of f64, f32, f16, bf16");
+  EXPECT_EQ(error_of(info), ": compute: found 'q8_0', expected one of f64, f32, tf32, f16, bf16");
   info = plain_info();
   info.activations = "f64, f32";
   EXPECT_TRUE(error_of(info).starts_with(": activations: found 'f64, f32', expected one of"));
   info = plain_info();
   info.kv = "?";
   EXPECT_TRUE(error_of(info).starts_with(": kv: found '?'"));
+  info = plain_info();
+  info.weights = "int8";
+  EXPECT_EQ(error_of(info),
+            ": weights: found 'int8', expected one of f64, f32, tf32, f16, bf16, e4m3, e5m2, "
+            "e4m3:S, e5m2:S, int8:S with S tensor, row or block1 to block65536");
   info = plain_info();
   info.tokens = {-3};
   EXPECT_EQ(error_of(info), ": tokens: found -3, expected 0 or more");
