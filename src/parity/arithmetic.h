@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "base/dtype.h"
 #include "op/op.h"
+#include "parity/operand.h"
 #include "trace/manifest.h"
 
 namespace lockstep::parity {
@@ -24,10 +27,21 @@ struct Arithmetic {
   // Activations are rounded to whole numbers up to this one, times a scale for each block, before
   // they meet quantized weights; 0: they are not.
   int64_t levels = 0;
-  bool declared = true;  // false: the engine did not say, f32 is assumed
+  Operand products;                // how activations are rounded before they meet any weight
+  Operand cache;                   // how keys and values are, where `kv` does not say it
+  std::optional<Operand> weights;  // how float weights are; not declared: as activations
+  double factors = 0;              // of both factors of every product (tf32)
+  bool declared = true;            // false: the engine did not say, f32 is assumed
+  // The largest number of the step's tensor that each row of an op's input belongs to, where the
+  // whole tensor shares a scale; empty: of the rows at hand.
+  std::span<const double> largest;
 
-  // Of rounded activations, relative to numbers of the usual spread.
-  constexpr double of_levels() const { return levels > 0 ? 0.64 / static_cast<double>(levels) : 0; }
+  // Of factors of products, relative to numbers of the usual spread.
+  double of_levels() const {
+    const double whole = levels > 0 ? 0.64 / static_cast<double>(levels) : 0;
+    return std::max(
+        {whole, products.relative(), cache.relative(), factors, weights ? weights->relative() : 0});
+  }
 
   // How far the inputs that we know may be from those that the engine used.
   constexpr double operands() const { return std::max(activations, read); }
@@ -48,5 +62,10 @@ inline constexpr int64_t kInt16Levels = 32767;  // i16
 // with this weight. 8 bits: 256 for the K formats, 32 for the other quantized ones; 16 bits: 256.
 // 0: they are not rounded.
 int64_t activation_block(const op::Weight& weight, int64_t levels);
+
+// What a product with this weight rounds activations to, beyond the type of activations.
+Operand activation_operand(const Arithmetic& arithmetic, const op::Weight& weight);
+// What this weight itself is rounded to.
+Operand weight_operand(const Arithmetic& arithmetic, const op::Weight& weight);
 
 }  // namespace lockstep::parity

@@ -8,10 +8,18 @@
 #include "op/rope.h"
 #include "parity/rounding.h"
 #include "parity/slope.h"
+#include "parity/summation.h"
 #include "quant/decode.h"
 
 namespace lockstep::parity {
 namespace {
+
+// Relative, squared: of 1/sqrt(total), whose total is off by `error`. It is half of the total's
+// own; but where next to nothing may be left of the total, the root of epsilon is what remains.
+double of_root(double total, double error, double epsilon) {
+  if (error < total / 16) return square(error / total) / 4;
+  return square(std::sqrt(total / std::max(total - 4 * error, epsilon)) + 1);
+}
 
 struct Call {
   std::span<const Matrix* const> inputs;
@@ -34,6 +42,13 @@ struct Call {
     each([&](size_t i) {
       return handed_on(out.values[i], a) + rounded_once(out.values[i], decoded);
     });
+    if (!a.weights || is_quantized(embed.table)) return;
+    const std::vector<double> largest(
+        static_cast<size_t>(out.rows),
+        a.weights->scale == Scale::kTensor ? largest_of_weight(embed.table, threads) : 0);
+    const Rounded rounded = round_rows(*a.weights, out, largest);
+    for (size_t i = 0; i < out.values.size(); ++i)
+      variance.values[i] += with_known(rounded.variances.values[i], rounded.errors.values[i]);
   }
 
   void operator()(const op::Norm& norm) const {
@@ -41,128 +56,61 @@ struct Call {
     const bool layer = norm.kind == op::Norm::Kind::kLayer;
     std::vector<float> weight(static_cast<size_t>(norm.group));
     quant::decode(norm.weight.format->format(), norm.weight.row(0), norm.group, weight.data());
+    // Vectors are rounded as matrices are, where that is to a plain type.
+    const double plain_weights = a.weights && a.weights->is_plain() ? a.weights->unit : 0;
+    const double of_product = square(a.compute) / 3;
+    std::vector<double> terms(weight.size());
     for (int64_t t = 0; t < out.rows; ++t)
       for (int64_t first = 0; first < out.columns; first += norm.group) {
         const double* x = input(0).row(t) + first;
-        double sum = 0;
+        double mean = 0;
+        for (int64_t i = 0; i < norm.group; ++i) mean += x[i];
+        mean = layer ? mean / n : 0;
         double squares = 0;
-        for (int64_t i = 0; i < norm.group; ++i) sum += x[i];
-        const double mean = layer ? sum / n : 0;
-        for (int64_t i = 0; i < norm.group; ++i) squares += square(x[i] - mean);
         double fourths = 0;
-        for (int64_t i = 0; i < norm.group; ++i) fourths += square(square(x[i] - mean));
-        const double plain_squares = squares + n * square(mean);
+        for (int64_t i = 0; i < norm.group; ++i) {
+          const double term = square(x[i] - mean);
+          terms[static_cast<size_t>(i)] = term;
+          squares += term;
+          fourths += square(term);
+        }
         const double total = squares / n + norm.epsilon;
         const double factor = 1 / std::sqrt(total);
         // The sum of squares is off by a relative error, its root by half of that; then a division,
         // a root and the constant's own rounding.
         const double of_inputs = a.operands() > a.compute ? square(a.operands()) / 3 : 0;
-        const double of_factor =
-            (summed(n, squares, fourths, a.compute) + 4 * fourths * of_inputs) / square(n * total) /
-                4 +
-            4 * square(a.compute) + rounded_once(norm.epsilon / total, kSingle) / 4;
+        double of_sum = noise_of_sum(terms, a.compute, 0, true).variance +
+                        (4 * of_inputs + of_product) * fourths + of_vanishing(n, 0, 0, a.compute);
         // The mean is off by an absolute error, which all elements share; an engine that takes
         // E[x^2] - E[x]^2 for the variance loses what the two have in common.
-        const double of_mean = layer ? summed(n, sum, plain_squares, a.compute) / square(n) +
-                                           rounded_once(mean, a.compute)
-                                     : 0;
-        const double of_cancellation =
-            layer ? square(square(mean) / total) * square(a.compute) * (n / 9 + 4) / 4 : 0;
+        double of_mean = 0;
+        if (layer) {
+          of_mean = noise_of_sum({x, terms.size()}, a.compute, 0, true).variance / square(n) +
+                    rounded_once(mean, a.compute);
+          for (int64_t i = 0; i < norm.group; ++i) terms[static_cast<size_t>(i)] = square(x[i]);
+          of_sum += noise_of_sum(terms, a.compute, 0, true).variance +
+                    of_mean * square(2 * n * mean) + 4 * square(n * square(mean) * a.compute);
+        }
+        const double of_factor = of_root(total, std::sqrt(of_sum) / n, norm.epsilon) +
+                                 4 * square(a.compute) +
+                                 rounded_once(norm.epsilon / total, kSingle) / 4;
         for (int64_t i = 0; i < norm.group; ++i) {
           const double w = static_cast<double>(weight[static_cast<size_t>(i)]);
           const double scaled = (x[i] - mean) * factor * w;
           const double y = out.row(t)[first + i];
           variance.row(t)[first + i] =
-              square(scaled) * (of_factor + of_cancellation) + square(factor * w) * of_mean +
-              square(factor * w) * (rounded_once(std::fabs(x[i]) + std::fabs(mean), a.compute) * 2 +
-                                    of_operand(x[i], a)) +
-              rounded_once(scaled, std::max(a.activations, a.compute)) + handed_on(y, a);
+              square(scaled) * of_factor +
+              square(factor * w) * (1 + of_factor) *
+                  (of_mean + rounded_once(std::fabs(x[i]) + std::fabs(mean), a.compute) * 2 +
+                   of_operand(x[i], a)) +
+              rounded_once(scaled, std::max(a.activations, a.compute)) + handed_on(y, a) +
+              (plain_weights > 0 ? rounded_once(scaled, plain_weights) : 0);
         }
       }
   }
 
   void operator()(const op::Linear& linear) const {
-    const op::Weight& weight = linear.weight;
-    const int64_t block = activation_block(weight, a.levels);
-    const Rounded rounded = block > 0 ? round_to_levels(block) : Rounded();
-    // Engines with 8-bit activations multiply half-precision weights with half-precision ones.
-    double operands = a.operands();
-    if (a.levels == kInt8Levels && weight.format->format() == quant::Format::kF16)
-      operands = unit(DType::kF16);
-    if (a.levels == kInt8Levels && weight.format->format() == quant::Format::kBF16)
-      operands = unit(DType::kBF16);
-    const bool coarse = operands > a.compute;
-    // Both operands, each product, and the decoding of the weight.
-    const double of_terms = (coarse ? 2 * square(operands) / 3 : 0) + square(a.compute) / 3 +
-                            (is_quantized(weight) ? square(kSingle) / 3 : 0);
-    const auto n = static_cast<double>(weight.columns);
-    const auto rows = [&](int64_t begin, int64_t end) {
-      std::vector<float> w(static_cast<size_t>(weight.columns));
-      for (int64_t r = begin; r < end; ++r) {
-        quant::decode(weight.format->format(), weight.row(r), weight.columns, w.data());
-        double weight_squares = 0;
-        for (const float wi : w) weight_squares += square(static_cast<double>(wi));
-        for (int64_t t = 0; t < out.rows; ++t) {
-          const double* x = input(0).row(t);
-          double squares = 0;
-          for (int64_t i = 0; i < weight.columns; ++i)
-            squares += square(static_cast<double>(w[static_cast<size_t>(i)]) * x[i]);
-          const double y = out.row(t)[r];
-          variance.row(t)[r] = summed(n, y, squares, a.compute) + of_terms * squares +
-                               (coarse ? weight_squares * square(tiny(operands)) / 3 : 0) +
-                               (block > 0 ? levels_variance(rounded, block, w, x, t) : 0) +
-                               handed_on(y, a);
-        }
-      }
-    };
-    const int64_t work_a_row = 2 * weight.columns * out.rows;
-    parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads);
-  }
-
-  // Activations rounded to whole numbers times a scale for each block.
-  struct Rounded {
-    Matrix steps;   // [rows, blocks]
-    Matrix errors;  // [rows, columns] rounded - exact
-  };
-
-  Rounded round_to_levels(int64_t block) const {
-    const Matrix& x = input(0);
-    Rounded rounded{Matrix(x.rows, (x.columns + block - 1) / block), Matrix(x.rows, x.columns)};
-    for (int64_t t = 0; t < x.rows; ++t)
-      for (int64_t b = 0; b < rounded.steps.columns; ++b) {
-        const int64_t end = std::min(x.columns, (b + 1) * block);
-        double largest = 0;
-        for (int64_t i = b * block; i < end; ++i)
-          largest = std::max(largest, std::fabs(x.row(t)[i]));
-        const double step = rounded.steps.row(t)[b] = largest / static_cast<double>(a.levels);
-        for (int64_t i = b * block; i < end && step > 0; ++i)
-          rounded.errors.row(t)[i] = step * std::nearbyint(x.row(t)[i] / step) - x.row(t)[i];
-      }
-    return rounded;
-  }
-
-  // Rounding spread evenly over a step; what this rounding does, exactly (beside one huge number
-  // all others of a block may be lost, which is no chance); a scale that 8-bit engines keep in half
-  // precision, whose error the whole block shares.
-  double levels_variance(const Rounded& rounded, int64_t block, const std::vector<float>& w,
-                         const double* x, int64_t t) const {
-    double spread = 0;
-    double error = 0;
-    double of_scales = 0;
-    const auto columns = static_cast<int64_t>(w.size());
-    for (int64_t b = 0; b < rounded.steps.columns; ++b) {
-      double squares = 0;
-      double sum = 0;
-      for (int64_t i = b * block; i < std::min(columns, (b + 1) * block); ++i) {
-        const double wi = static_cast<double>(w[static_cast<size_t>(i)]);
-        squares += square(wi);
-        sum += wi * x[i];
-        error += wi * rounded.errors.row(t)[i];
-      }
-      spread += squares * square(rounded.steps.row(t)[b]) / 12;
-      of_scales += rounded_once(sum, a.levels == kInt8Levels ? unit(DType::kF16) : kSingle);
-    }
-    return spread + square(error) + of_scales;
+    linear_variance(linear, input(0), out, a, threads, variance);
   }
 
   // A copy, at most stored in a smaller type.
@@ -250,29 +198,6 @@ Matrix rounding_variance(const op::What& what, std::span<const Matrix* const> in
   Matrix variance(out.rows, out.columns);
   std::visit(Call{inputs, out, place, arithmetic, threads, variance}, what);
   return variance;
-}
-
-double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int64_t index,
-                        const Arithmetic& a) {
-  const op::Weight& weight = linear.weight;
-  std::vector<float> w(static_cast<size_t>(weight.columns));
-  quant::decode(weight.format->format(), weight.row(index), weight.columns, w.data());
-  const int64_t block = activation_block(weight, a.levels);
-  double absolute = 0;
-  double of_blocks = 0;
-  for (size_t i = 0; i < w.size(); ++i) {
-    const double wi = std::fabs(static_cast<double>(w[i]));
-    absolute += wi * std::fabs(x[i]);
-    if (block == 0) continue;
-    const auto b = static_cast<size_t>(block);
-    double largest = 0;
-    for (size_t j = i / b * b; j < std::min(w.size(), (i / b + 1) * b); ++j)
-      largest = std::max(largest, std::fabs(x[j]));
-    of_blocks += wi * largest / static_cast<double>(a.levels);
-  }
-  const double n = static_cast<double>(weight.columns) + 1;
-  const double operands = a.operands() > a.compute ? 2 * a.operands() : 0;
-  return (n * a.compute + operands + a.stored + kSingle) * absolute + of_blocks;
 }
 
 }  // namespace lockstep::parity

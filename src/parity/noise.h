@@ -25,15 +25,29 @@ Matrix carried_variance(const op::What& what, std::span<const Matrix* const> inp
                         std::span<const Matrix* const> variances, const Matrix& out,
                         const Place& place, int threads);
 
+// The part of rounding_variance that is about products with a weight.
+void linear_variance(const op::Linear& linear, const Matrix& x, const Matrix& out,
+                     const Arithmetic& arithmetic, int threads, Matrix& variance);
+double largest_of_weight(const op::Weight& weight, int threads);
+
+// The factors of attention's products, and what they are rounded to beyond plain types.
+struct Factors {
+  const Matrix& numbers;
+  const Rounded* rounded;
+
+  Factors(const Matrix& matrix, const Rounded* as = nullptr) : numbers(matrix), rounded(as) {}
+};
+Operand query_operand(const Arithmetic& arithmetic);
+
 // The same as rounding_variance for one head of one row of attention's parts.
-void score_variance(const op::Attention& attention, const double* q_head, const Matrix& k,
-                    int64_t kv_head, std::span<const double> scores, const Arithmetic& arithmetic,
-                    std::span<double> variance);
+void score_variance(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
+                    const Factors& k, int64_t kv_head, std::span<const double> scores,
+                    const Arithmetic& arithmetic, std::span<double> variance);
 void softmax_variance(std::span<const double> scores, std::span<const double> probs,
                       std::span<const double> score_variance, const Arithmetic& arithmetic,
                       std::span<double> variance);
 void mix_variance(const op::Attention& attention, std::span<const double> probs,
-                  std::span<const double> prob_variance, const Matrix& v, int64_t kv_head,
+                  std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
                   const double* mix, const Arithmetic& arithmetic, double* variance);
 
 // The error that element `index` of a projection can never exceed, in any order of summation:

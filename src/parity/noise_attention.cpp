@@ -4,32 +4,66 @@
 
 #include "parity/noise.h"
 #include "parity/rounding.h"
+#include "parity/summation.h"
+#include "parity/term_statistics.h"
 
 namespace lockstep::parity {
+namespace {
 
-void score_variance(const op::Attention& attention, const double* q_head, const Matrix& k,
-                    int64_t kv_head, std::span<const double> scores, const Arithmetic& a,
-                    std::span<double> variance) {
+// The type of both factors, where that is coarser than the arithmetic: an engine whose cache is in
+// half precision may read queries in it too.
+double unit_of_factors(const Arithmetic& a) {
+  const double unit_of_type = std::max(a.kv, a.operands());
+  return unit_of_type > a.compute ? unit_of_type : 0;
+}
+
+// Single precision whose last digits tensor cores do not read: both factors are too small by about
+// a unit, whatever the sum is.
+double of_cut_factors(double sum, double squares, const Arithmetic& a) {
+  return with_known(2 * square(a.factors) / 3 * squares, 2 * a.factors * sum);
+}
+
+}  // namespace
+
+// Engines that round both activations and cache to 8-bit floating point multiply them as they are.
+Operand query_operand(const Arithmetic& a) {
+  return a.products.is_small_float() && a.cache.is_small_float() ? a.products : Operand();
+}
+
+void score_variance(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
+                    const Factors& k, int64_t kv_head, std::span<const double> scores,
+                    const Arithmetic& a, std::span<double> variance) {
   const auto n = static_cast<double>(attention.head_size);
-  const double operands = std::max(a.kv, a.operands());
+  const double unit_of_type = unit_of_factors(a);
+  const int64_t first = head * attention.head_size;
+  const int64_t kv_first = kv_head * attention.head_size;
+  const double* query = q.numbers.row(row) + first;
+  std::vector<double> terms(static_cast<size_t>(attention.head_size));
+  const double query_squares = sum_of_squares({query, terms.size()});
   for (size_t p = 0; p < scores.size(); ++p) {
     if (!std::isfinite(scores[p])) {
       variance[p] = 0;
       continue;
     }
-    const double* key = k.row(static_cast<int64_t>(p)) + kv_head * attention.head_size;
-    double squares = 0;
-    double sum = 0;
-    for (int64_t i = 0; i < attention.head_size; ++i) {
-      const double term = q_head[i] * key[i] * attention.scale;
-      squares += square(term);
-      sum += term;
-    }
-    // Products, the scale (before or after the sum), and operands.
-    variance[p] = summed(n, sum, squares, a.compute) + 2 * square(a.compute) / 3 * squares +
-                  (operands > a.compute ? 2 * square(operands) / 3 * squares : 0) +
-                  rounded_once(sum, std::max(a.compute, kSingle)) + rounded_once(sum, a.compute) +
-                  handed_on(scores[p], a);
+    const auto position = static_cast<int64_t>(p);
+    const double* key = k.numbers.row(position) + kv_first;
+    for (size_t i = 0; i < terms.size(); ++i) terms[i] = query[i] * key[i] * attention.scale;
+    const double key_squares = sum_of_squares({key, terms.size()});
+    const double sum = sum_of(terms);
+    const auto [of_sum, squares] = noise_of_sum(terms, a.compute);
+    // Products, the scale (before or after the sum), and factors.
+    double v = of_sum + 2 * square(a.compute) / 3 * squares +
+               rounded_once(sum, std::max(a.compute, kSingle)) + rounded_once(sum, a.compute) +
+               square(attention.scale) * of_vanishing(n, query_squares, key_squares, a.compute) +
+               of_cut_factors(sum, squares, a) + handed_on(scores[p], a);
+    if (unit_of_type > 0)
+      v += 2 * square(unit_of_type) / 3 * squares +
+           square(attention.scale * tiny(unit_of_type)) * (query_squares + key_squares) / 3;
+    const double scale = square(attention.scale);
+    if (k.rounded != nullptr)
+      v += scale * of_rounded(*k.rounded, position, kv_first, {query, terms.size()});
+    if (q.rounded != nullptr) v += scale * of_rounded(*q.rounded, row, first, {key, terms.size()});
+    variance[p] = v;
   }
 }
 
@@ -38,15 +72,20 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
                       std::span<double> variance) {
   const double largest = *std::ranges::max_element(scores);
   double shared = 0;  // of the sum, relative
-  double squares = 0;
   double seen = 0;
+  double total = 0;
+  std::vector<double> powers;
   for (size_t p = 0; p < scores.size(); ++p) {
     if (probs[p] == 0) continue;
     shared += square(probs[p]) * score_variance[p];
-    squares += square(probs[p]);
+    powers.push_back(std::exp(scores[p] - largest));
+    total += powers.back();
     ++seen;
   }
-  shared += summed(seen, 1, squares, a.compute);
+  // Whatever is lost of the sum, its largest term, which is 1, stays.
+  const double lost = std::sqrt(noise_of_sum(powers, a.compute, 0, true).variance +
+                                of_vanishing(seen, 0, 0, a.compute));
+  shared += square(lost / std::max(total - lost, 1.0));
   for (size_t p = 0; p < scores.size(); ++p) {
     if (probs[p] == 0) {
       variance[p] = 0;
@@ -61,27 +100,60 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
 }
 
 void mix_variance(const op::Attention& attention, std::span<const double> probs,
-                  std::span<const double> prob_variance, const Matrix& v, int64_t kv_head,
+                  std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
                   const double* mix, const Arithmetic& a, double* variance) {
-  const double operands = std::max(a.kv, a.operands());
-  const bool coarse = operands > a.compute;
+  const double unit_of_type = unit_of_factors(a);
+  std::vector<size_t> seen;
+  double prob_squares = 0;
+  for (size_t p = 0; p < probs.size(); ++p) {
+    if (probs[p] == 0) continue;
+    seen.push_back(p);
+    prob_squares += square(probs[p]);
+  }
+  const auto n = static_cast<double>(seen.size());
+  // Probabilities as a factor are of the type of values, or of the activations' where 8-bit
+  // numbers are multiplied as they are; there the largest one is 1 before the sum is divided out.
+  Matrix row(1, static_cast<int64_t>(probs.size()));
+  std::ranges::copy(probs, row.values.begin());
+  Rounded of_factors(row.rows, row.columns);
+  Operand as_factor = query_operand(a);
+  as_factor.scale = as_factor.rounds() ? Scale::kRow : Scale::kNone;
+  as_factor.largest = 1;
+  for (const Operand& operand :
+       {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
+    if (operand.rounds()) of_factors.add(operand, row.values, 0, 0);
+  std::vector<double> terms(seen.size());
+  std::vector<double> values(probs.size());
   for (int64_t d = 0; d < attention.value_size; ++d) {
-    double squares = 0;
+    const int64_t column = kv_head * attention.value_size + d;
+    double value_squares = 0;
     double of_probs = 0;
-    double of_tiny = 0;  // probabilities that are too small for the type of operands
-    double seen = 0;
-    for (size_t p = 0; p < probs.size(); ++p) {
-      if (probs[p] == 0) continue;
-      const double value = v.row(static_cast<int64_t>(p))[kv_head * attention.value_size + d];
-      squares += square(probs[p] * value);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const size_t p = seen[i];
+      const double value = v.numbers.row(static_cast<int64_t>(p))[column];
+      values[p] = value;
+      terms[i] = probs[p] * value;
+      value_squares += square(value);
       // What all probabilities have in common (their sum is off) moves the mix as a whole.
       of_probs += prob_variance[p] * square(value - mix[d]) + prob_variance[p] * square(mix[d]);
-      if (coarse) of_tiny += square(value * tiny(operands)) / 3;
-      ++seen;
     }
-    variance[d] = of_probs + of_tiny + summed(seen, mix[d], squares, a.compute) +
-                  (square(a.compute) + (coarse ? 2 * square(operands) : 0)) / 3 * squares +
-                  handed_on(mix[d], a);
+    const auto [of_sum, squares] = noise_of_sum(terms, a.compute);
+    double out = of_probs + of_sum + square(a.compute) / 3 * squares +
+                 of_vanishing(n, prob_squares, value_squares, a.compute) +
+                 of_cut_factors(mix[d], squares, a) + handed_on(mix[d], a);
+    if (unit_of_type > 0 || as_factor.rounds()) out += of_rounded(of_factors, 0, 0, values);
+    if (unit_of_type > 0)
+      out += (square(unit_of_type) * squares + square(tiny(unit_of_type)) * prob_squares) / 3;
+    if (v.rounded != nullptr) {
+      double chance = 0;
+      double known = 0;
+      for (const size_t p : seen) {
+        chance += square(probs[p]) * v.rounded->variances.row(static_cast<int64_t>(p))[column];
+        known += probs[p] * v.rounded->errors.row(static_cast<int64_t>(p))[column];
+      }
+      out += with_known(chance, known);
+    }
+    variance[d] = out;
   }
 }
 

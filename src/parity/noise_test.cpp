@@ -12,96 +12,14 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "parity/noise_test_support.h"
 #include "parity/own_error.h"
 #include "parity/test_support.h"
-#include "quant/decode.h"
-#include "quant/encode.h"
 
 namespace lockstep::parity {
 namespace {
 
 namespace reference = exec::reference;
-
-enum class Shape { kGaussian, kHeavy, kPositive, kHuge };
-constexpr std::array kShapes = {Shape::kGaussian, Shape::kHeavy, Shape::kPositive, Shape::kHuge};
-constexpr std::string_view kShapeNames[] = {"Gaussian", "heavy-tailed", "all positive",
-                                            "one huge element"};
-
-std::vector<double> draw(Random& random, int64_t count, Shape shape) {
-  std::vector<double> out(static_cast<size_t>(count));
-  for (double& x : out) {
-    x = random.gaussian();
-    if (shape == Shape::kHeavy) x /= std::sqrt(random.uniform() + 1e-4);  // a tail like Student's
-    if (shape == Shape::kPositive) x = std::fabs(x);
-    x = round_to(x, DType::kF32);
-  }
-  if (shape == Shape::kHuge) out[static_cast<size_t>(random.below(count))] = 1000;
-  return out;
-}
-
-// A matrix of the file, in single precision or encoded.
-struct StoredWeight {
-  std::vector<float> floats;
-  std::vector<std::byte> bytes;
-  op::Weight weight;
-
-  StoredWeight(Random& random, int64_t rows, int64_t columns, quant::Format format,
-               bool positive = false) {
-    for (int64_t i = 0; i < rows * columns; ++i) {
-      const double x = random.gaussian() / std::sqrt(static_cast<double>(columns));
-      floats.push_back(static_cast<float>(positive ? std::fabs(x) : x));
-    }
-    const quant::FormatInfo& info = quant::info(format);
-    bytes.resize(static_cast<size_t>(quant::size_bytes(info, columns) * rows));
-    for (int64_t r = 0; r < rows; ++r)
-      quant::encode(format, floats.data() + r * columns, columns,
-                    bytes.data() + r * quant::size_bytes(info, columns));
-    weight = {"weight", &info, rows, columns, bytes};
-  }
-};
-
-Arithmetic arithmetic(std::string_view compute, std::string_view activations = "") {
-  trace::Precision precision;
-  precision.compute = std::string(compute);
-  precision.activations = std::string(activations.empty() ? compute : activations);
-  const auto dtype = trace::find_dtype(*precision.activations);
-  return arithmetic_of(precision, dtype.value_or(DType::kF32));
-}
-
-Matrix row_matrix(const std::vector<double>& x) {
-  Matrix out(1, static_cast<int64_t>(x.size()));
-  out.values = x;
-  return out;
-}
-
-OwnError judge(const op::What& what, const std::vector<Matrix>& inputs, int64_t position,
-               const Arithmetic& a, const std::vector<double>& computed) {
-  std::vector<const Matrix*> pointers;
-  for (const Matrix& m : inputs) pointers.push_back(&m);
-  const int32_t token = 0;
-  const Place place{{&token, 1}, {&position, 1}};
-  const Matrix truth =
-      reference::evaluate(what, pointers, static_cast<int64_t>(computed.size()), place, 1);
-  const Matrix variance = rounding_variance(what, pointers, truth, place, a, 1);
-  return compare_row(computed, truth.values, variance.values, false);
-}
-
-// weight · x in the arithmetic T.
-template <class T>
-std::vector<double> multiply(const op::Weight& weight, const std::vector<double>& x, Order order) {
-  const Matrix exact_row = row_matrix(x);
-  std::vector<double> out;
-  std::vector<T> terms(x.size());
-  std::vector<double> w(x.size());
-  for (int64_t r = 0; r < weight.rows; ++r) {
-    // Decoded by the reference: row r times unit vectors would be slow, so by the formats.
-    std::vector<float> floats(x.size());
-    quant::decode(weight.format->format(), weight.row(r), weight.columns, floats.data());
-    for (size_t i = 0; i < x.size(); ++i) terms[i] = T(floats[i]) * T(x[i]);
-    out.push_back(static_cast<double>(add_up(std::span<const T>(terms), order)));
-  }
-  return out;
-}
 
 template <class F>
 void for_all_sums(F&& f) {

@@ -157,6 +157,28 @@ Matrix Replay::at_positions(const op::Op& op, Positions positions,
   return out;
 }
 
+// By row: the largest number of the value in the whole step that the row belongs to, as far as it
+// is there.
+std::vector<double> Replay::largest_in_steps(op::ValueId id, const Matrix& rows,
+                                             Positions positions) const {
+  std::map<int64_t, double> of_step;  // by the position after it
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const auto row = static_cast<int64_t>(r);
+    double& largest = of_step[step_end(positions[r])];
+    largest = std::max(largest, largest_of({rows.row(row), static_cast<size_t>(rows.columns)}));
+  }
+  for (const trace::StepInfo& step : trace_.manifest().steps) {
+    const auto found = of_step.find(step.first_position + step.tokens);
+    if (found == of_step.end()) continue;
+    for (int64_t p = step.first_position; p < found->first; ++p)
+      if (usable_row(id, p))
+        found->second = std::max(found->second, largest_of(read(id, {&p, 1}).values));
+  }
+  std::vector<double> out;
+  for (const int64_t position : positions) out.push_back(of_step[step_end(position)]);
+  return out;
+}
+
 // Row by row: as recorded, or replayed from what was.
 Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
   std::vector<int64_t> missing;
@@ -241,9 +263,14 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
   Outcome out;
   Estimate& estimate = out.estimate;
   estimate.value = run(values);
+  Arithmetic arithmetic = arithmetic_of_op(op, id);
+  std::vector<double> largest;
+  if (std::holds_alternative<op::Linear>(op.what) && arithmetic.products.scale == Scale::kTensor) {
+    largest = largest_in_steps(op.inputs[0], *values[0], positions);
+    arithmetic.largest = largest;
+  }
   out.own = at_positions(op, positions, [&](const op::What& what) {
-    return rounding_variance(what, values, estimate.value, place, arithmetic_of_op(op, id),
-                             threads_);
+    return rounding_variance(what, values, estimate.value, place, arithmetic, threads_);
   });
   estimate.variance = out.own;
   estimate.tainted.resize(positions.size());

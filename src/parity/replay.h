@@ -74,6 +74,8 @@ class Replay {
   int64_t score_width(const op::Op& attention, Positions positions) const;
   Matrix read(op::ValueId id, Positions positions) const;
   Arithmetic arithmetic_of_op(const op::Op& op, op::ValueId id) const;
+  std::vector<double> largest_in_steps(op::ValueId id, const Matrix& rows,
+                                       Positions positions) const;
 
   Estimated obtain(op::ValueId id, Positions positions);
   Estimated derive(op::ValueId id, Positions positions);

@@ -35,16 +35,27 @@ struct AttentionReplay {
   Matrix run(const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) const {
     const auto count = static_cast<int64_t>(positions.size());
     Matrix out(count, columns());
+    const auto rounded = [&](const Operand& operand, const Matrix& matrix) {
+      return variance != nullptr && operand.rounds() ? round_rows(operand, matrix) : Rounded();
+    };
+    const Rounded of_q = rounded(query_operand(arithmetic), q);
+    const Rounded of_k = rounded(arithmetic.cache, k);
+    const Rounded of_v = rounded(arithmetic.cache, v);
+    const auto factors = [](const Matrix& matrix, const Rounded& as) {
+      return Factors(matrix, as.errors.values.empty() ? nullptr : &as);
+    };
     const auto heads_and_rows = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) one(i / count, i % count, q, k, v, out, variance);
+      for (int64_t i = begin; i < end; ++i)
+        one(i / count, i % count, factors(q, of_q), factors(k, of_k), factors(v, of_v), out,
+            variance);
     };
     parallel_for(attention.heads * count, 4, heads_and_rows, threads);
     return out;
   }
 
  private:
-  void one(int64_t head, int64_t r, const Matrix& q, const Matrix& k, const Matrix& v, Matrix& out,
-           Matrix* variance) const {
+  void one(int64_t head, int64_t r, const Factors& q, const Factors& k, const Factors& v,
+           Matrix& out, Matrix* variance) const {
     const auto n = static_cast<size_t>(width);
     const int64_t kv_head = head / (attention.heads / attention.kv_heads);
     std::vector<double> row(n, kHidden);
@@ -56,11 +67,12 @@ struct AttentionReplay {
     if (scores != nullptr) {
       std::copy_n(scores->row(r) + head * width, width, row.begin());
     } else if (probs == nullptr) {
-      const double* q_head = q.row(r) + head * attention.head_size;
+      const double* q_head = q.numbers.row(r) + head * attention.head_size;
       const auto seen = std::span(row).first(static_cast<size_t>(last + 1));
-      reference::score_row(attention, q_head, k, kv_head, positions[static_cast<size_t>(r)], seen);
+      reference::score_row(attention, q_head, k.numbers, kv_head, positions[static_cast<size_t>(r)],
+                           seen);
       if (variance != nullptr)
-        score_variance(attention, q_head, k, kv_head, seen, arithmetic, score_variances);
+        score_variance(attention, q, r, head, k, kv_head, seen, arithmetic, score_variances);
     }
     if (part == Part::kScores) return finish(row, score_variances);
     std::vector<double> prob_variances(n);
@@ -75,7 +87,7 @@ struct AttentionReplay {
     if (part == Part::kProbs) return finish(row, prob_variances);
     const auto seen = std::span<const double>(row).first(static_cast<size_t>(last + 1));
     double* mix = out.row(r) + head * attention.value_size;
-    reference::mix_row(attention, seen, v, kv_head, mix);
+    reference::mix_row(attention, seen, v.numbers, kv_head, mix);
     if (variance != nullptr)
       mix_variance(attention, seen, prob_variances, v, kv_head, mix, arithmetic,
                    variance->row(r) + head * attention.value_size);

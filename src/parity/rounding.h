@@ -27,13 +27,17 @@ constexpr double rounded_once(double value, double unit_of_type) {
   return (square(value * unit_of_type) + square(tiny(unit_of_type))) / 3;
 }
 
-// A sum of n terms added one after another: every partial sum is rounded. Over random orders the
-// k-th partial sum has the mean square k/n * squares + (k/n * sum)^2. A sum that is 1/unit times as
-// large as its terms no longer moves when they are added: what lies beyond is lost.
-inline double summed(double n, double sum, double squares, double unit_of_type) {
-  const double lost = std::fabs(sum) - std::sqrt(squares / std::max(n, 1.0)) / unit_of_type;
-  return square(unit_of_type) / 3 * n * (squares / 2 + square(sum) / 3) +
-         square(std::max(lost, 0.0));
+// What is meant to happen beside what chance does: within two standard deviations chance explains
+// it.
+constexpr double with_known(double variance, double known) {
+  return square(known) > 4 * variance ? variance + square(known) : variance;
+}
+
+// Products that are too small for the type, and factors that are, vanish or are off by a spacing:
+// of n products of numbers with these sums of squares.
+constexpr double of_vanishing(double n, double squares, double other_squares, double unit_of_type) {
+  if (unit_of_type == unit(DType::kF16)) return n * square(tiny(unit_of_type)) / 3;
+  return n * (n + squares + other_squares) * square(tiny(unit_of_type));
 }
 
 // A result is rounded by the last operation, then to the type of activations or of the trace.

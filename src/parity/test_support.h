@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/float16.h"
+#include "base/random.h"
 #include "parity/arithmetic.h"
 
 namespace lockstep::parity {
@@ -43,15 +44,26 @@ enum class Order {
   kLanes8,
   kLanes16,
   kBlocks32,
-  kBlocks256
+  kBlocks256,
+  // Beyond those that every test tries.
+  kLanes128,
+  kSplit4,
+  kShuffled,
+  kCompensated
 };
 inline constexpr std::array kOrders = {Order::kSequential, Order::kReversed, Order::kPairwise,
                                        Order::kLanes4,     Order::kLanes8,   Order::kLanes16,
                                        Order::kBlocks32,   Order::kBlocks256};
 
+inline constexpr std::array kManyOrders = {
+    Order::kSequential, Order::kReversed, Order::kPairwise, Order::kLanes4,
+    Order::kLanes8,     Order::kLanes16,  Order::kBlocks32, Order::kBlocks256,
+    Order::kLanes128,   Order::kSplit4,   Order::kShuffled, Order::kCompensated};
+
 constexpr std::string_view name(Order order) {
-  constexpr std::string_view kNames[] = {"sequential", "reversed", "pairwise",     "4 lanes",
-                                         "8 lanes",    "16 lanes", "blocks of 32", "blocks of 256"};
+  constexpr std::string_view kNames[] = {
+      "sequential",   "reversed",      "pairwise",  "4 lanes",     "8 lanes",  "16 lanes",
+      "blocks of 32", "blocks of 256", "128 lanes", "four splits", "shuffled", "compensated"};
   return kNames[static_cast<int>(order)];
 }
 
@@ -84,6 +96,20 @@ T add_in_blocks(std::span<const T> terms, size_t block) {
   return sum;
 }
 
+// Kahan's.
+template <class T>
+T add_compensated(std::span<const T> terms) {
+  T sum{};
+  T lost{};
+  for (const T& term : terms) {
+    const T wanted = term - lost;
+    const T next = sum + wanted;
+    lost = (next - sum) - wanted;
+    sum = next;
+  }
+  return sum;
+}
+
 template <class T>
 T add_up(std::span<const T> terms, Order order) {
   switch (order) {
@@ -105,6 +131,20 @@ T add_up(std::span<const T> terms, Order order) {
       return add_in_blocks(terms, 32);
     case Order::kBlocks256:
       return add_in_blocks(terms, 256);
+    case Order::kLanes128:
+      return add_in_lanes(terms, 128);
+    case Order::kSplit4:
+      return add_in_blocks(terms, (terms.size() + 3) / 4);
+    case Order::kShuffled: {
+      std::vector<T> shuffled(terms.begin(), terms.end());
+      Random random(terms.size());
+      for (size_t i = shuffled.size(); i > 1; --i)
+        std::swap(shuffled[i - 1],
+                  shuffled[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+      return add_sequentially(std::span<const T>(shuffled));
+    }
+    case Order::kCompensated:
+      return add_compensated(terms);
   }
   return add_sequentially(terms);
 }

@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numbers>
 
 #include "op/rope.h"
 #include "parity/arithmetic.h"
 #include "quant/decode.h"
+#include "small_numbers.h"
 
 namespace lockstep::engines {
 namespace {
@@ -38,7 +40,7 @@ class HonestEngine : public exec::Executor {
     return std::is_same_v<T, double> && !style_.shows_floats ? DType::kF64 : DType::kF32;
   }
 
-  exec::Precision precision() const override { return precision_of(style_); }
+  exec::Precision precision() const override { return {}; }  // the test says it
 
  protected:
   Result<exec::View> evaluate(const exec::Step& step) override {
@@ -89,14 +91,41 @@ class HonestEngine : public exec::Executor {
     return {floats.begin(), floats.end()};
   }
 
+  // Of a matrix, where the engine rounds float weights itself.
+  std::vector<T> matrix_row(const op::Weight& weight, int64_t row) {
+    if (style_.weights.empty() || parity::is_quantized(weight)) return weights(weight, row);
+    std::vector<T>& all = rounded_[weight.data.data()];
+    const auto width = static_cast<size_t>(weight.columns);
+    if (all.empty()) {
+      for (int64_t r = 0; r < weight.rows; ++r)
+        for (const T w : weights(weight, r)) all.push_back(w);
+      round_numbers(std::span<T>(all), width, style_.weights);
+    }
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(row) * width);
+    return {first, first + weight.columns};
+  }
+
+  // A vector of the file: a norm's weight, or a bias.
+  std::vector<T> vector(const op::Weight& weight) const {
+    std::vector<T> out = weights(weight, 0);
+    if (trace::find_dtype(style_.weights))
+      round_numbers(std::span<T>(out), out.size(), style_.weights);
+    return out;
+  }
+
   T sum(const std::vector<T>& terms) const {
     return parity::add_up(std::span<const T>(terms), style_.order);
   }
 
   T dot(std::span<const T> a, std::span<const T> b) const {
     std::vector<T> terms(a.size());
-    for (size_t i = 0; i < a.size(); ++i) terms[i] = a[i] * b[i];
+    for (size_t i = 0; i < a.size(); ++i) terms[i] = factor(a[i]) * factor(b[i]);
     return sum(terms);
+  }
+
+  T factor(T x) const {
+    if (style_.factors.empty()) return x;
+    return static_cast<T>(to_tf32(static_cast<double>(x), style_.factors == "tf32cut"));
   }
 
   static void round_all(std::vector<T>& values, DType dtype) {
@@ -136,17 +165,17 @@ class HonestEngine : public exec::Executor {
   using Inputs = std::vector<Rows<T>>;
   using Tokens = std::span<const exec::TokenId>;
 
-  void run(const op::Embed& embed, const Inputs&, Tokens tokens, Rows<T>& out) const {
+  void run(const op::Embed& embed, const Inputs&, Tokens tokens, Rows<T>& out) {
     for (int64_t t = 0; t < count_; ++t) {
       const int64_t row = embed.index == op::Embed::Index::kToken ? tokens[static_cast<size_t>(t)]
                                                                   : positions() + t;
-      std::ranges::copy(weights(embed.table, row), out.row(t));
+      std::ranges::copy(matrix_row(embed.table, row), out.row(t));
     }
   }
 
   void run(const op::Norm& norm, const Inputs& in, Tokens, Rows<T>& out) const {
-    const std::vector<T> weight = weights(norm.weight, 0);
-    const std::vector<T> bias = norm.bias ? weights(*norm.bias, 0) : std::vector<T>(weight.size());
+    const std::vector<T> weight = vector(norm.weight);
+    const std::vector<T> bias = norm.bias ? vector(*norm.bias) : std::vector<T>(weight.size());
     const T n = static_cast<T>(norm.group);
     for (int64_t t = 0; t < count_; ++t)
       for (int64_t first = 0; first < out.columns; first += norm.group) {
@@ -155,18 +184,22 @@ class HonestEngine : public exec::Executor {
           const T mean = sum(x) / n;
           for (T& value : x) value -= mean;
         }
-        const T factor = 1 / std::sqrt(dot(x, x) / n + static_cast<T>(norm.epsilon));
+        std::vector<T> squares;
+        for (const T value : x) squares.push_back(value * value);
+        const T scale = 1 / std::sqrt(sum(squares) / n + static_cast<T>(norm.epsilon));
         for (size_t i = 0; i < x.size(); ++i)
-          out.row(t)[first + static_cast<int64_t>(i)] = x[i] * factor * weight[i] + bias[i];
+          out.row(t)[first + static_cast<int64_t>(i)] = x[i] * scale * weight[i] + bias[i];
       }
   }
 
-  void run(const op::Linear& linear, const Inputs& in, Tokens, Rows<T>& out) const {
+  void run(const op::Linear& linear, const Inputs& in, Tokens, Rows<T>& out) {
     const int64_t block =
         style_.int8 ? parity::activation_block(linear.weight, parity::kInt8Levels) : 0;
     std::vector<std::vector<T>> x;
+    Rows<T> input = in[0];
+    round_numbers(std::span<T>(input.values), static_cast<size_t>(input.columns), style_.products);
     for (int64_t t = 0; t < count_; ++t) {
-      x.emplace_back(in[0].row(t), in[0].row(t) + in[0].columns);
+      x.emplace_back(input.row(t), input.row(t) + input.columns);
       if (block > 0)
         x.back() = parity::round_to_levels(std::span<const T>(x.back()), parity::kInt8Levels,
                                            static_cast<size_t>(block));
@@ -174,9 +207,9 @@ class HonestEngine : public exec::Executor {
         round_all(x.back(), DType::kF16);
     }
     std::vector<T> bias(static_cast<size_t>(out.columns));
-    if (linear.bias) bias = weights(*linear.bias, 0);
+    if (linear.bias) bias = vector(*linear.bias);
     for (int64_t r = 0; r < out.columns; ++r) {
-      const std::vector<T> w = weights(linear.weight, r);
+      const std::vector<T> w = matrix_row(linear.weight, r);
       for (int64_t t = 0; t < count_; ++t)
         out.row(t)[r] = dot(w, x[static_cast<size_t>(t)]) + bias[static_cast<size_t>(r)];
     }
@@ -253,6 +286,8 @@ class HonestEngine : public exec::Executor {
       std::vector<T> v(in[2].row(t), in[2].row(t) + in[2].columns);
       if (style_.kv) round_all(k, *style_.kv);
       if (style_.kv) round_all(v, *style_.kv);
+      round_numbers(std::span<T>(k), k.size(), style_.cache);
+      round_numbers(std::span<T>(v), v.size(), style_.cache);
       if (kind_ == Kind::kHalfCache) round_all(k, DType::kF16);
       if (kind_ == Kind::kHalfCache) round_all(v, DType::kF16);
       const bool here = positions() + t == quirk_.position;
@@ -271,6 +306,9 @@ class HonestEngine : public exec::Executor {
   void attend(const op::Attention& attention, const Inputs& in, Cache& cache, Rows<T>& out,
               Rows<T>& scores, Rows<T>& probs) {
     append(cache, in);
+    Rows<T> q = in[0];
+    if (style_.cache_as_is)
+      round_numbers(std::span<T>(q.values), static_cast<size_t>(q.columns), style_.products);
     const auto n = static_cast<int64_t>(cache.k.size());
     scores = Rows<T>(attention.heads * count_, n);
     probs = Rows<T>(attention.heads * count_, n);
@@ -287,7 +325,7 @@ class HonestEngine : public exec::Executor {
           if (!sees(attention, positions() + t, p)) continue;
           const std::vector<T>& key = cache.k[static_cast<size_t>(p)];
           score[p] = static_cast<T>(attention.scale) *
-                     dot(in[0].span(t, head * attention.head_size, attention.head_size),
+                     dot(q.span(t, head * attention.head_size, attention.head_size),
                          std::span(key).subspan(static_cast<size_t>(kv * attention.head_size),
                                                 static_cast<size_t>(attention.head_size)));
           largest = std::max(largest, score[p]);
@@ -300,11 +338,19 @@ class HonestEngine : public exec::Executor {
           prob[p] = powers[static_cast<size_t>(p)] / total;
           if (score[p] == kNothing && style_.masked != 0) score[p] = static_cast<T>(style_.masked);
         }
+        std::vector<T> shares = powers;
+        if (style_.cache_as_is) {
+          for (T& share : shares)
+            share = static_cast<T>(
+                nearest_small(static_cast<double>(share), style_.cache.substr(0, 4)));
+        }
+        for (T& share : shares) share /= total;
         for (int64_t d = 0; d < attention.value_size; ++d) {
           std::vector<T> terms;
           for (int64_t p = 0; p < n; ++p)
-            terms.push_back(prob[p] * cache.v[static_cast<size_t>(p)]
-                                             [static_cast<size_t>(kv * attention.value_size + d)]);
+            terms.push_back(factor(shares[static_cast<size_t>(p)]) *
+                            factor(cache.v[static_cast<size_t>(p)]
+                                          [static_cast<size_t>(kv * attention.value_size + d)]));
           out.row(t)[head * attention.value_size + d] = sum(terms);
         }
       }
@@ -329,18 +375,24 @@ class HonestEngine : public exec::Executor {
   Kind kind_ = Kind::kNone;  // of the op that runs
   int64_t count_ = 0;        // tokens of the step
   std::vector<Cache> caches_;
+  std::map<const std::byte*, std::vector<T>> rounded_;  // matrices, by where they lie
   std::vector<T> previous_;  // last row of the step before, for stale rows
   Rows<T> logits_;
 };
 
 }  // namespace
 
-exec::Precision precision_of(const Style& style) {
-  exec::Precision out;
+trace::Precision precision_of(const Style& style) {
+  trace::Precision out;
   out.compute = out.activations = out.kv = style.doubles ? "f64" : "f32";
-  if (style.activations) out.activations = out.kv = name(*style.activations);
+  if (style.silent) return out;
+  if (style.activations) out.activations = out.kv = std::string(name(*style.activations));
   if (style.int8) out.activations = "q8_0";
-  if (style.kv) out.kv = name(*style.kv);
+  if (style.kv) out.kv = std::string(name(*style.kv));
+  if (!style.products.empty()) out.activations = style.products;
+  if (!style.cache.empty()) out.kv = style.cache;
+  if (!style.weights.empty()) out.weights = style.weights;
+  if (!style.factors.empty()) out.compute = "tf32";
   return out;
 }
 

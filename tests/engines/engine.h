@@ -8,6 +8,7 @@
 
 #include "exec/executor.h"
 #include "parity/test_support.h"
+#include "trace/manifest.h"
 
 namespace lockstep::engines {
 
@@ -21,9 +22,16 @@ struct Style {
   std::optional<DType> kv{};           // keys and values too
   bool int8 = false;                   // activations are rounded to 8 bits before products
   double masked = 0;                   // what hidden scores are shown as; 0: minus infinity
+  // By the names of a manifest's precision; empty: not rounded.
+  std::string products{};    // activations, before they meet a weight
+  std::string cache{};       // keys and values, and
+  bool cache_as_is = false;  // queries and probabilities too, as those are multiplied as they are
+  std::string weights{};     // matrices of the file; plain types: all weights
+  std::string factors{};     // tf32: both factors of every product
+  bool silent = false;       // it says f32, whatever it does
 };
 
-exec::Precision precision_of(const Style& style);
+trace::Precision precision_of(const Style& style);
 
 // A bug that is no change of the program: something happens to one value on its way.
 struct Quirk {

@@ -85,9 +85,7 @@ trace::Trace Lab::record(const Job& run, const Style& style, const op::Program& 
   const auto engine = make_engine(program, style, quirk);
   trace::Manifest start;
   start.engine.name = style.name;
-  const exec::Precision precision = engine->precision();
-  start.engine.precision = {std::string(precision.compute), std::string(precision.activations),
-                            std::string(precision.kv)};
+  start.engine.precision = precision_of(style);
   start.model.architecture = model_.config().arch->name;
   start.model.fingerprint = gguf::fingerprint(model_.file());
   start.tokens = run.tokens;

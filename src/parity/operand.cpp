@@ -1,0 +1,134 @@
+#include "parity/operand.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "parity/rounding.h"
+
+namespace lockstep::parity {
+namespace {
+
+// The power of two at or below x, which is normal.
+double power_below(double x) {
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0x7ff0'0000'0000'0000u);
+}
+
+// The number of the type that stands for x.
+double to_float(double x, const Operand& to) {
+  const double size = std::fabs(x);
+  if (size >= to.largest) return std::copysign(to.largest, x);
+  if (to.flushes && size < to.least) return 0;
+  const double step = 2 * to.unit * std::max(power_below(x), to.least);
+  if (to.truncates) return step * std::trunc(x / step);
+  // Beside this number doubles are one step apart.
+  const double beside = 0x1.8p52 * step;
+  return std::isfinite(beside) ? (x + beside) - beside : x;
+}
+
+}  // namespace
+
+double largest_of(std::span<const double> numbers) {
+  double largest = 0;
+  for (const double x : numbers)
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+  return largest;
+}
+
+Operand plain_operand(DType dtype) {
+  Operand out;
+  out.unit = unit(dtype);
+  if (dtype == DType::kF64) out.least = std::numeric_limits<double>::min();
+  if (dtype != DType::kF16) return out;
+  out.least = 0x1p-14;
+  out.flushes = false;
+  return out;
+}
+
+Operand plain_operand(double unit_of_type) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16})
+    if (unit(dtype) == unit_of_type) return plain_operand(dtype);
+  return plain_operand(DType::kBF16);
+}
+
+Operand operand_of(const detail::PrecisionName& name) {
+  Operand out;
+  if (const auto dtype = trace::find_dtype(name.type)) return plain_operand(*dtype);
+  out.scale = name.scale;
+  out.block = name.block;
+  // Engines keep the scales of 8-bit numbers in half precision, or better.
+  if (name.scale != Scale::kNone) out.scale_unit = unit(DType::kF16);
+  if (name.type == "int8") out.levels = kInt8Levels;
+  if (name.type == "tf32") {
+    // Tensor cores read as many digits as the type has, whether somebody rounded them or not.
+    out.unit = 0x1p-11;
+    out.truncates = true;
+  }
+  if (name.type == "e4m3") {
+    out.unit = 0x1p-4;
+    out.least = 0x1p-6;
+    out.largest = 448;
+    out.flushes = false;
+  }
+  if (name.type == "e5m2") {
+    out.unit = 0x1p-3;
+    out.least = 0x1p-14;
+    out.largest = 57344;
+    out.flushes = false;
+  }
+  return out;
+}
+
+void Rounded::add(const Operand& operand, std::span<const double> numbers, int64_t row,
+                  double largest) {
+  const auto columns = static_cast<int64_t>(numbers.size());
+  const int64_t share = std::max<int64_t>(1, operand.share(columns));
+  for (int64_t first = 0; first < columns; first += share) {
+    const auto some = numbers.subspan(static_cast<size_t>(first),
+                                      static_cast<size_t>(std::min(share, columns - first)));
+    const double size = operand.scale == Scale::kTensor ? largest : largest_of(some);
+    const double step = size / static_cast<double>(std::max<int64_t>(1, operand.levels));
+    const double scale = operand.scale == Scale::kNone ? 1 : size / operand.largest;
+    for (size_t i = 0; i < some.size(); ++i) {
+      const double x = some[i];
+      double error = 0;
+      double variance = 0;
+      if (operand.levels > 0) {
+        error = step > 0 ? step * std::nearbyint(x / step) - x : 0;
+        variance = square(step) / 12;
+      } else if (scale > 0) {
+        error = scale * to_float(x / scale, operand) - x;
+        variance = (square(x * operand.unit) + square(scale * operand.tiny())) / 3;
+      }
+      if (!std::isfinite(error)) error = 0;
+      exact = exact && error == 0;
+      errors.row(row)[first + static_cast<int64_t>(i)] += error;
+      variances.row(row)[first + static_cast<int64_t>(i)] += variance;
+    }
+  }
+}
+
+Rounded round_rows(const Operand& operand, const Matrix& matrix, std::span<const double> largest) {
+  Rounded out(matrix.rows, matrix.columns);
+  const double of_all =
+      operand.scale == Scale::kTensor && largest.empty() ? largest_of(matrix.values) : 0;
+  for (int64_t r = 0; r < matrix.rows; ++r)
+    out.add(operand, {matrix.row(r), static_cast<size_t>(matrix.columns)}, r,
+            largest.empty() ? of_all : largest[static_cast<size_t>(r)]);
+  return out;
+}
+
+double of_rounded(const Rounded& rounded, int64_t row, int64_t first,
+                  std::span<const double> others) {
+  const double* errors = rounded.errors.row(row) + first;
+  const double* variances = rounded.variances.row(row) + first;
+  double variance = 0;
+  double known = 0;
+  for (size_t i = 0; i < others.size(); ++i) {
+    variance += square(others[i]) * variances[i];
+    known += others[i] * errors[i];
+  }
+  return with_known(variance, known);
+}
+
+}  // namespace lockstep::parity

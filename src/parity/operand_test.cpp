@@ -1,0 +1,93 @@
+#include "parity/operand.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "parity/noise_test_support.h"
+
+namespace lockstep::parity {
+namespace {
+
+Operand operand(std::string_view name) {
+  detail::PrecisionName parts;
+  EXPECT_TRUE(detail::read_precision_name("weights", name, &parts)) << name;
+  return operand_of(parts);
+}
+
+double rounded(std::string_view name, double x) {
+  Rounded out(1, 1);
+  out.add(operand(name), {&x, 1}, 0, 0);
+  EXPECT_EQ(out.exact, out.errors.values[0] == 0);
+  return x + out.errors.values[0];
+}
+
+TEST(Operand, EightBitFloatingPoint) {
+  // Numbers of the type stay; between two of them the even one wins; beyond the last is the last.
+  const struct {
+    const char* name;
+    int fractions;
+    int least;
+    double largest;
+  } types[] = {{"e4m3", 3, -6, 448}, {"e5m2", 2, -14, 57344}};
+  for (const auto& type : types) {
+    double previous = 0;
+    const double spacing = std::ldexp(1, type.least - type.fractions);
+    for (double x = spacing; x <= type.largest;) {
+      EXPECT_EQ(rounded(type.name, x), x) << type.name;
+      EXPECT_EQ(rounded(type.name, -x), -x);
+      EXPECT_EQ(rounded(type.name, x * 0.51 + previous * 0.49), x);
+      EXPECT_EQ(rounded(type.name, x * 0.49 + previous * 0.51), previous);
+      previous = x;
+      x += std::max(spacing, std::ldexp(1, std::ilogb(x) - type.fractions));
+    }
+    EXPECT_EQ(previous, type.largest);
+    EXPECT_EQ(rounded(type.name, 1e9), type.largest);
+    EXPECT_EQ(rounded(type.name, -1e9), -type.largest);
+    EXPECT_EQ(rounded(type.name, 1.5 * spacing), 2 * spacing);
+    EXPECT_EQ(rounded(type.name, 0.5 * spacing), 0);
+    EXPECT_EQ(rounded(type.name, 2.5 * spacing), 2 * spacing);
+  }
+}
+
+TEST(Operand, PlainTypesAndTf32) {
+  Random random(fresh_seed());
+  for (int i = 0; i < 2000; ++i) {
+    const double exact = random.gaussian() * std::exp(random.gaussian() * 8);
+    const double x = round_to(exact, DType::kF32);
+    EXPECT_EQ(rounded("bf16", x), round_to(x, DType::kBF16));
+    EXPECT_NEAR(rounded("f32", exact), x, 1e-14 * std::fabs(x));
+    if (std::fabs(x) < 6e4) {
+      EXPECT_EQ(rounded("f16", x), round_to(x, DType::kF16));
+    }
+    const double cut = rounded("tf32", x);
+    EXPECT_LE(std::fabs(cut), std::fabs(x));
+    EXPECT_LT(std::fabs(x - cut), 0x1p-10 * std::fabs(x));
+    EXPECT_EQ(rounded("tf32", cut), cut);
+  }
+}
+
+TEST(Operand, Scales) {
+  Matrix x(2, 5);
+  x.values = {1, -2, 4, 0.01, 0, 100, 0, 0, 0, 3};
+  const auto step = [&](std::string_view name, int64_t row, int64_t column) {
+    return std::sqrt(12 * round_rows(operand(name), x).variances.row(row)[column]);
+  };
+  EXPECT_NEAR(step("int8:row", 0, 0), 4.0 / 127, 1e-12);
+  EXPECT_NEAR(step("int8:row", 1, 4), 100.0 / 127, 1e-12);
+  EXPECT_NEAR(step("int8:tensor", 0, 0), 100.0 / 127, 1e-12);
+  EXPECT_NEAR(step("int8:block2", 0, 1), 2.0 / 127, 1e-12);
+  EXPECT_NEAR(step("int8:block2", 0, 4), 0, 1e-12);
+  EXPECT_NEAR(step("int8:block2", 1, 4), 3.0 / 127, 1e-12);
+  const Rounded row = round_rows(operand("int8:row"), x);
+  EXPECT_NEAR(row.errors.row(0)[0], 32 * 4.0 / 127 - 1, 1e-12);
+  EXPECT_NEAR(row.errors.row(0)[3], -0.01, 1e-12);  // lost beside the 4
+  // The largest becomes the type's largest: nothing saturates.
+  const Rounded small = round_rows(operand("e4m3:row"), x);
+  EXPECT_NEAR(small.errors.row(1)[0], 0, 1e-12);
+  EXPECT_LT(std::fabs(small.errors.row(1)[4]), 3.0 / 16);
+}
+
+}  // namespace
+}  // namespace lockstep::parity

@@ -1,0 +1,32 @@
+// Sums over the terms of a sum, in wide registers: all products of a model go through here.
+#pragma once
+
+#include <optional>
+#include <span>
+
+namespace lockstep::parity {
+
+struct TermStatistics {
+  double squares = 0;
+  double absolute = 0;
+  double largest = 0;
+  double reach = 0;    // the largest partial sum
+  double partial = 0;  // mean square of the partial sums, in the worst of some orders
+  double known = 0;    // error of adding in these orders, as far as partial sums are known
+};
+
+// Partial sums, from `begun` on, are looked at after every block: in the order of the terms, and in
+// the reverse, where they are known since `sum` is. Numbers that are alike, or multiples of one,
+// are rounded in one direction over and over; so each term is also rounded as it is beside the
+// partial sum.
+TermStatistics statistics_of(std::span<const double> terms, double sum, double unit_of_type,
+                             double begun);
+
+// Of the sizes up to `large`; nothing where there are none.
+std::optional<double> mean_size(std::span<const double> terms, double large);
+
+void multiply(std::span<const double> a, const double* b, std::span<double> out);
+double sum_of(std::span<const double> numbers);
+double sum_of_squares(std::span<const double> numbers);
+
+}  // namespace lockstep::parity

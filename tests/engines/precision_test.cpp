@@ -1,0 +1,142 @@
+// Engines that round factors of products and say so: to tf32, to 8-bit floating point, to whole
+// numbers with a scale. Honest ones pass, one that keeps silent is condemned, and a bug is found.
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "lab.h"
+
+namespace lockstep::engines {
+namespace {
+
+using parity::Order;
+
+std::vector<Style> rounding_styles() {
+  std::vector<Style> out;
+  for (const char* factors : {"tf32", "tf32cut"})
+    out.push_back({.name = factors, .order = Order::kLanes8, .factors = factors});
+  out.push_back({.name = "tf32 activations", .products = "tf32"});
+  out.push_back({.name = "tf32 weights", .weights = "tf32"});
+  out.push_back({.name = "f16 weights", .weights = "f16"});
+  out.push_back({.name = "bf16 weights", .order = Order::kPairwise, .weights = "bf16"});
+  for (const std::string type : {"e4m3", "e5m2", "int8"})
+    for (const std::string scale : {"", ":tensor", ":row", ":block8", ":block128"}) {
+      if (type == "int8" && scale.empty()) continue;
+      const std::string name = type + scale;
+      const Order order = scale == ":row" ? Order::kBlocks32 : Order::kSequential;
+      out.push_back({.name = "activations " + name, .order = order, .products = name});
+      out.push_back({.name = "kv " + name, .order = order, .cache = name});
+      out.push_back({.name = "weights " + name, .order = order, .weights = name});
+      out.push_back({.name = "both " + name, .order = order, .products = name, .weights = name});
+      if (type != "int8")
+        out.push_back({.name = "all " + name,
+                       .order = order,
+                       .products = name,
+                       .cache = name,
+                       .cache_as_is = true,
+                       .weights = name});
+    }
+  return out;
+}
+
+// Each time another part; LOCKSTEP_THOROUGH=1 tries all.
+bool skips(uint64_t number) {
+  return std::getenv("LOCKSTEP_THOROUGH") == nullptr && number % 5 != 0;
+}
+
+class Precisions : public testing::TestWithParam<std::string> {
+ protected:
+  Precisions() {
+    forge::Spec spec{.arch = GetParam() == "gpt2" ? "gpt2" : "llama",
+                     .layers = 2,
+                     .width = 64,
+                     .heads = 4,
+                     .kv_heads = GetParam() == "gpt2" ? 4 : 2,
+                     .head_size = 16,
+                     .feed_forward = 96,
+                     .vocabulary = 67,
+                     .biases = true,
+                     .type = GetParam() == "halves" ? "f16" : "f32",
+                     .seed = std::random_device{}()};
+    RecordProperty("seed", std::to_string(spec.seed));
+    number_ = seed_ = spec.seed;
+    lab_ = std::make_unique<Lab>(Lab::forged(spec));
+    job_.prompt = 7;
+    job_.tokens = random_tokens(seed_, 11, 67);
+  }
+
+  uint64_t seed_ = 0;
+  uint64_t number_ = 0;
+  std::unique_ptr<Lab> lab_;
+  Job job_;
+};
+
+std::string describe(const parity::Comparison& c) {
+  if (!c.first_defect) return c.verdict;
+  const auto& d = *c.first_defect;
+  return fmt::format("{}: {} at {}, ratio {:.3g}, error {:.3g}, expected {:.3g}", c.verdict,
+                     d.checkpoint, d.position, d.own.ratio(), d.own.error, d.own.expected);
+}
+
+TEST_P(Precisions, HonestEnginesPassAndSilentOnesDoNot) {
+  std::map<std::string, double> worst;
+  for (const std::string set : {"all", "ops", "layers"}) {
+    job_.checkpoints = set;
+    const op::Program program = lab_->program(job_);
+    const auto reference = lab_->record(job_, {.name = "f64", .doubles = true}, program);
+    for (Style style : rounding_styles()) {
+      if (skips(++number_)) continue;
+      SCOPED_TRACE(fmt::format("{}, {}, seed {}", style.name, set, seed_));
+      const auto found = lab_->compare(reference, lab_->record(job_, style, program));
+      EXPECT_TRUE(found.parity) << describe(found);
+      EXPECT_EQ(found.judged, 1);
+      for (const auto& c : found.checkpoints)
+        worst[style.name] = std::max(worst[style.name], c.suspect.worst->ratio());
+      if (set == "layers") continue;
+      style.silent = true;
+      const auto silent = lab_->compare(reference, lab_->record(job_, style, program));
+      // Halves have no more digits than tf32.
+      const bool nothing = GetParam() == "halves" && style.name == "tf32 weights";
+      EXPECT_EQ(silent.parity, nothing) << describe(silent);
+    }
+  }
+  if (std::getenv("LOCKSTEP_TABLE") == nullptr) return;
+  for (const auto& [name, ratio] : worst)
+    fmt::print("| {} | {} | {:.3f} |\n", GetParam(), name, ratio);
+}
+
+TEST_P(Precisions, BugsAreStillFound) {
+  job_.checkpoints = "all";
+  const op::Program program = lab_->program(job_);
+  const auto reference = lab_->record(job_, {.name = "f64", .doubles = true}, program);
+  const auto value = [&](const std::string& name) {
+    size_t i = 0;
+    while (program.values.at(i).name != name) ++i;
+    return static_cast<op::ValueId>(i);
+  };
+  const std::vector<Quirk> quirks = {
+      {Quirk::Kind::kStaleRow, value("blk.1.q"), 5},
+      {Quirk::Kind::kStaleInput, value("blk.0.ffn_out"), -1},
+      {Quirk::Kind::kNotItself, value("blk.1.attn_mix"), -1},
+      {Quirk::Kind::kStaleRow, value("blk.0.ffn_norm"), 4},
+  };
+  for (const Style& style : rounding_styles())
+    for (const Quirk& quirk : quirks) {
+      if (skips(++number_)) continue;
+      const auto suspect = lab_->record(job_, style, program, quirk);
+      // A wrong mask shows in the scores.
+      const bool mask = quirk.kind == Quirk::Kind::kNotItself;
+      const std::string expected = mask ? "blk.1.attn_scores" : program.value(quirk.value).name;
+      SCOPED_TRACE(fmt::format("{}, {}, seed {}", style.name, expected, seed_));
+      const auto found = lab_->compare(reference, suspect);
+      ASSERT_TRUE(found.first_defect) << describe(found);
+      EXPECT_EQ(found.first_defect->checkpoint, expected) << describe(found);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Precisions, testing::Values("llama", "gpt2", "halves"),
+                         [](const auto& parameter) { return parameter.param; });
+
+}  // namespace
+}  // namespace lockstep::engines
