@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Positions whose logits are in memory at a time.
-constexpr size_t kAtATime = 64;
+constexpr size_t kPositionsAtATime = 64;
 
 // Settings that do not change which token a row of logits gives.
 constexpr std::string_view kIrrelevant[] = {
@@ -189,7 +189,7 @@ SideChoices judge_choices(const trace::Trace& trace, int64_t whole, int threads)
   if (manifest.prompt_tokens == 0) return out;  // the side does not say which it generated
   const auto size = static_cast<int64_t>(manifest.tokens.size());
   out.made = size - manifest.prompt_tokens;
-  const auto at_a_time = static_cast<int64_t>(kAtATime);
+  const auto at_a_time = static_cast<int64_t>(kPositionsAtATime);
   for (int64_t first = manifest.prompt_tokens - 1; first + 1 < size; first += at_a_time) {
     const int64_t count = std::min(at_a_time, size - 1 - first);
     std::vector<std::optional<Choice>> choices(static_cast<size_t>(count));

@@ -91,10 +91,10 @@ trace::Precision precision_of(const char* compute, const char* activations, cons
 
 const std::vector<trace::Precision>& likely_precisions() {
   static const std::vector<trace::Precision> all = {
-      precision_of("f32", "f32", "f16"),       precision_of("f32", "i16", "f16"),
-      precision_of("f32", "f16", "f16"),       precision_of("f32", "bf16", "bf16"),
-      precision_of("f32", "by_weight", "f16"), precision_of("f16", "f16", "f16"),
-      precision_of("bf16", "bf16", "bf16")};
+      precision_of("f32", "f32", "f16"),   precision_of("f32", "tf32", "f32"),
+      precision_of("f32", "i16", "f16"),   precision_of("f32", "f16", "f16"),
+      precision_of("f32", "bf16", "bf16"), precision_of("f32", "by_weight", "f16"),
+      precision_of("f16", "f16", "f16"),   precision_of("bf16", "bf16", "bf16")};
   return all;
 }
 

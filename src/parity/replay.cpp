@@ -13,16 +13,6 @@ namespace {
 
 namespace reference = exec::reference;
 
-// Examples of a value that was not recorded. Their spread is taken over whole rows.
-constexpr int kSamples = 2;
-// Numbers of a value that are judged at a time, and that are kept for reuse.
-constexpr int64_t kAtATime = 1 << 22;
-constexpr int64_t kKept = 1 << 26;
-
-bool is_scores(const op::Value& value) {
-  return value.shape == op::Value::Shape::kScores;
-}
-
 DType stored_dtype(const trace::Trace& trace) {
   const auto& checkpoints = trace.manifest().checkpoints;
   return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
@@ -40,19 +30,6 @@ std::vector<bool> find_tainted(const Matrix& matrix) {
 void copy_rows(const Matrix& in, const std::vector<int64_t>& to, Matrix& out) {
   for (size_t r = 0; r < to.size(); ++r)
     std::copy_n(in.row(static_cast<int64_t>(r)), in.columns, out.row(to[r]));
-}
-
-// Of the differences in one row, over those that are finite.
-double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
-  double squares = 0;
-  int64_t finite = 0;
-  for (int64_t i = 0; i < a.columns; ++i) {
-    const double difference = a.row(row)[i] - b.row(row)[i];
-    if (!std::isfinite(difference)) continue;
-    squares += square(difference);
-    ++finite;
-  }
-  return finite > 0 ? squares / static_cast<double>(finite) : 0;
 }
 
 }  // namespace
@@ -302,142 +279,6 @@ void Replay::sample(const Evaluate& evaluate, std::span<const Estimated> inputs,
                                            : &input->value);
     out.samples.push_back(evaluate(moved));
   }
-}
-
-std::vector<int64_t> Replay::recorded_of(op::ValueId id, Positions positions) const {
-  std::vector<int64_t> there;
-  for (const int64_t position : positions)
-    if (trace_.row(program_.value(id).name, position)) there.push_back(position);
-  return there;
-}
-
-size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
-  int64_t columns = program_.value(id).width;
-  if (is_scores(program_.value(id))) columns *= positions.back() + 1;
-  return static_cast<size_t>(std::max<int64_t>(1, kAtATime / columns));
-}
-
-std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
-                                                   std::span<const int64_t> positions) {
-  if (derived_numbers_ > kKept) {
-    derived_.clear();
-    derived_numbers_ = 0;
-  }
-  const std::vector<int64_t> there = recorded_of(id, positions);
-  if (there.empty()) return std::nullopt;
-  const size_t rows = rows_at_a_time(id, there);
-  std::vector<OwnError> out;
-  for (size_t first = 0; first < there.size(); first += rows) {
-    const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
-    const auto judged = judge_some(id, some);
-    if (!judged) return std::nullopt;
-    out.insert(out.end(), judged->begin(), judged->end());
-  }
-  return out;
-}
-
-std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
-  const op::Value& value = program_.value(id);
-  Held out;
-  if (recorded(id, positions)) {
-    out.actual = read(id, positions);
-  } else {
-    // A vocabulary without its padding is judged as far as it goes.
-    const int64_t width = trace_.row(value.name, positions[0])->width;
-    if (is_scores(value) || width > value.width) return std::nullopt;
-    out.actual = Matrix(static_cast<int64_t>(positions.size()), width);
-    for (int64_t r = 0; r < out.actual.rows; ++r) {
-      const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
-      if (row.lines != 1 || row.width < width) return std::nullopt;
-      for (int64_t i = 0; i < width; ++i) out.actual.row(r)[i] = row.at(0, i);
-    }
-  }
-  auto replayed = evaluate(id, positions);
-  if (!replayed) return std::nullopt;
-  Estimate& estimate = replayed->estimate;
-  LS_CHECK(out.actual.columns <= estimate.value.columns);
-  for (int64_t r = 0; r < out.actual.rows; ++r) {
-    double spread = 0;
-    for (const Matrix& sample : estimate.samples)
-      spread += mean_square_difference(sample, estimate.value, r) / kSamples;
-    for (int64_t i = 0; i < out.actual.columns; ++i) estimate.variance.row(r)[i] += spread;
-  }
-  out.replayed = std::move(*replayed);
-  return out;
-}
-
-std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions) {
-  const auto held = hold(id, positions);
-  if (!held) return std::nullopt;
-  const auto& [actual, replayed] = *held;
-  const Estimate& estimate = replayed.estimate;
-  const op::Op& op = *producer_[static_cast<size_t>(id)];
-  const auto columns = static_cast<size_t>(actual.columns);
-  std::vector<OwnError> out;
-  for (int64_t r = 0; r < actual.rows; ++r) {
-    const auto place = static_cast<size_t>(r);
-    OwnError own = compare_row({actual.row(r), columns}, {estimate.value.row(r), columns},
-                               {estimate.variance.row(r), columns}, is_scores(program_.value(id)));
-    own.position = positions[place];
-    // A NaN that an input had is not this op's.
-    if (own.non_finite && estimate.tainted[place]) {
-      own.non_finite = false;
-      own.worst_ratio = 0;
-    }
-    const auto* linear = std::get_if<op::Linear>(&op.what);
-    if (linear != nullptr && recorded(op.inputs[0], positions.subspan(place, 1)))
-      own.guaranteed =
-          guaranteed_bound(*linear, read(op.inputs[0], positions.subspan(place, 1)).values,
-                           own.worst_index, arithmetic_of_op(op, id));
-    out.push_back(own);
-  }
-  return out;
-}
-
-std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
-    op::ValueId id, std::span<const int64_t> positions) {
-  std::vector<std::vector<Element>> out;
-  const bool scores = is_scores(program_.value(id));
-  const size_t rows = positions.empty() ? 1 : rows_at_a_time(id, positions);
-  for (size_t first = 0; first < positions.size(); first += rows) {
-    const auto some = positions.subspan(first, std::min(rows, positions.size() - first));
-    const auto held = hold(id, some);
-    if (!held) return {};
-    const auto columns = static_cast<size_t>(held->actual.columns);
-    const int64_t line = scores ? held->actual.columns / program_.value(id).width : 0;
-    const Estimate& estimate = held->replayed.estimate;
-    for (int64_t r = 0; r < held->actual.rows; ++r) {
-      out.emplace_back();
-      for (const int64_t i :
-           parity::wrong_elements({held->actual.row(r), columns}, {estimate.value.row(r), columns},
-                                  {estimate.variance.row(r), columns}, scores))
-        out.back().push_back(line > 0 ? Element{i / line, i % line} : Element{0, i});
-    }
-  }
-  return out;
-}
-
-std::optional<std::string> Replay::starts_after(op::ValueId id, int64_t position) const {
-  std::vector<op::ValueId> open = producer_[static_cast<size_t>(id)]->inputs;
-  std::vector<bool> seen(program_.values.size());
-  bool gap = false;
-  op::ValueId latest = -1;
-  while (!open.empty()) {
-    const op::ValueId value = open.back();
-    open.pop_back();
-    if (seen[static_cast<size_t>(value)]) continue;
-    seen[static_cast<size_t>(value)] = true;
-    if (usable_row(value, position)) {
-      latest = std::max(latest, value);
-      continue;
-    }
-    // What no engine is asked to record is part of the op that it belongs to.
-    gap = gap || program_.value(value).checkpoint;
-    const op::Op& op = *producer_[static_cast<size_t>(value)];
-    open.insert(open.end(), op.inputs.begin(), op.inputs.end());
-  }
-  if (!gap) return std::nullopt;
-  return latest >= 0 ? program_.value(latest).name : std::string();
 }
 
 }  // namespace lockstep::parity

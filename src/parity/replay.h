@@ -50,6 +50,11 @@ class Replay {
                                                    std::span<const int64_t> positions);
 
  private:
+  // Examples of a value that was not recorded. Their spread is taken over whole rows.
+  static constexpr int kSamples = 2;
+
+  static bool is_scores(const op::Value& value) { return value.shape == op::Value::Shape::kScores; }
+
   // A value at some positions, one row each. Where it was not recorded, what rounding may have
   // done to it: by element, as far as errors act by themselves, and a few examples of the whole.
   struct Estimate {

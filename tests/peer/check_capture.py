@@ -43,11 +43,12 @@ def command(engine, *arguments, text=None):
 
 
 def capture(name, engine, *arguments, text=None):
-    """A new trace; RuntimeError where the command fails or says anything."""
+    """A new trace; RuntimeError where the command fails or says more than what it wrote and what comes next."""
     trace = FOLDER / name
     shutil.rmtree(trace, ignore_errors=True)
     done = command(engine, *arguments, "-o", trace, text=text)
-    if done.returncode != 0 or done.stdout or done.stderr:
+    said = done.stderr.splitlines()
+    if done.returncode != 0 or done.stdout or not said or not said[0].startswith(f"{trace}: "):
         raise RuntimeError(f"exit {done.returncode}: {done.stdout}{done.stderr}")
     return lockstep.open_trace(trace)
 
