@@ -47,8 +47,7 @@ def capture(name, engine, *arguments, text=None):
     trace = FOLDER / name
     shutil.rmtree(trace, ignore_errors=True)
     done = command(engine, *arguments, "-o", trace, text=text)
-    said = done.stderr.splitlines()
-    if done.returncode != 0 or done.stdout or not said or not said[0].startswith(f"{trace}: "):
+    if done.returncode != 0 or done.stderr or not done.stdout.startswith(f"{trace}: "):
         raise RuntimeError(f"exit {done.returncode}: {done.stdout}{done.stderr}")
     return lockstep.open_trace(trace)
 
