@@ -1,6 +1,8 @@
 #include "parity/forward.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace lockstep::parity {
 namespace {
@@ -34,9 +36,29 @@ std::string with_ropes(const trace::ForwardInfo& given, std::string settings) {
 
 }  // namespace
 
-bool ropes_differ(const Forward& a, const Forward& b) {
-  return programs_differ(a.program, b.program) || a.early.has_value() != b.early.has_value() ||
-         (a.early && programs_differ(*a.early, *b.early));
+int64_t step_end(const trace::Trace& trace, int64_t position) {
+  const auto& steps = trace.manifest().steps;
+  const auto after =
+      std::ranges::upper_bound(steps, position, {}, &trace::StepInfo::first_position);
+  if (after == steps.begin()) return position + 1;
+  const trace::StepInfo& step = *std::prev(after);
+  return std::max(position + 1, step.first_position + step.tokens);
+}
+
+bool ropes_differ(const Traced& a, const Traced& b, std::span<const int64_t> positions) {
+  const auto is_early = [](const Traced& side, int64_t position) {
+    return side.forward.early && step_end(side.trace, position) <= side.forward.early_end;
+  };
+  bool looked_at[2][2] = {};
+  for (const int64_t position : positions) {
+    const bool p = is_early(a, position);
+    const bool q = is_early(b, position);
+    if (std::exchange(looked_at[p][q], true)) continue;
+    if (programs_differ(p ? *a.forward.early : a.forward.program,
+                        q ? *b.forward.early : b.forward.program))
+      return true;
+  }
+  return false;
 }
 
 Result<std::vector<Forward>> forwards_of(const model::Model& model, const trace::Trace& trace) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,17 @@ struct Forward {
   bool assumed = false;  // the side does not say its context
 };
 
-// Whether the two turn positions differently.
-bool ropes_differ(const Forward& a, const Forward& b);
+// The positions that exist when this one is computed.
+int64_t step_end(const trace::Trace& trace, int64_t position);
+
+// One side's forward pass, and the trace whose steps decide where it changes.
+struct Traced {
+  const Forward& forward;
+  const trace::Trace& trace;
+};
+
+// Whether the two turn one of these positions differently.
+bool ropes_differ(const Traced& a, const Traced& b, std::span<const int64_t> positions);
 
 // The likeliest first. There are several only where the side does not say what it depended on.
 Result<std::vector<Forward>> forwards_of(const model::Model& model, const trace::Trace& trace);

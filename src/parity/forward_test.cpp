@@ -56,6 +56,15 @@ TEST_F(Contexts, ThatDifferAreNoParity) {
   EXPECT_FALSE(c.parity);
   EXPECT_EQ(c.verdict, "different settings");
   EXPECT_FALSE(c.first_defect) << "each is right by its own";
+  // Within the original context one that grows is a short one.
+  near.manifest.forward.context_length.reset();
+  near.manifest.forward.context_grows = true;
+  Recording other = near;
+  other.manifest.forward = {9, false, {}, {}};
+  for (auto& [name, value] : other.values)
+    for (double& number : value.numbers) number *= 1 + 1e-16;
+  other.values.at("embedding").numbers[0] *= 1 + 3e-16;
+  EXPECT_TRUE(judge(near, other).parity);
   EXPECT_NE(c.other_settings.find("the suspect with a context of more than 16"), std::string::npos);
 }
 

@@ -249,7 +249,7 @@ void judge_all(Scope& scope, const model::Model& model, const CompareOptions& op
   if (!scope.reference.judged() || !scope.suspect.judged()) return;
   const Forward& a = scope.reference.forwards.front();
   const Forward& b = scope.suspect.forwards.front();
-  if (ropes_differ(a, b))
+  if (ropes_differ({a, *scope.reference.trace}, {b, *scope.suspect.trace}, scope.compared))
     out.other_settings =
         fmt::format("the reference with {}, the suspect with {}", a.settings, b.settings);
 }

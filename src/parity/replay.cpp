@@ -64,13 +64,6 @@ bool Replay::recorded(op::ValueId id, Positions positions) const {
   return std::ranges::all_of(positions, [&](int64_t p) { return usable_row(id, p).has_value(); });
 }
 
-// The positions that exist when this one is computed.
-int64_t Replay::step_end(int64_t position) const {
-  for (const trace::StepInfo& step : trace_.manifest().steps)
-    if (position < step.first_position + step.tokens) return step.first_position + step.tokens;
-  return position + 1;
-}
-
 // Columns of attention's scores at these positions; what an engine recorded beyond is padding.
 int64_t Replay::score_width(const op::Op& attention, Positions positions) const {
   int64_t width = 0;
@@ -78,7 +71,7 @@ int64_t Replay::score_width(const op::Op& attention, Positions positions) const 
     width = std::max(width, position + 1);
     for (const size_t output : {size_t{1}, size_t{2}})
       if (const auto row = usable_row(attention.outputs[output], position))
-        width = std::max(width, std::min(row->width, step_end(position)));
+        width = std::max(width, std::min(row->width, step_end(trace_, position)));
   }
   return width;
 }
@@ -97,7 +90,7 @@ Matrix Replay::read(op::ValueId id, Positions positions) const {
   for (size_t r = 0; r < positions.size(); ++r) {
     const auto row = *usable_row(id, positions[r]);
     int64_t kept = std::min(width, row.width);
-    if (scores) kept = std::min(kept, step_end(positions[r]));
+    if (scores) kept = std::min(kept, step_end(trace_, positions[r]));
     for (int64_t line = 0; line < lines; ++line)
       for (int64_t i = 0; i < kept; ++i)
         out.row(static_cast<int64_t>(r))[line * width + i] = row.at(line, i);
@@ -128,7 +121,7 @@ Matrix Replay::at_positions(const op::Op& op, Positions positions,
   const auto index = static_cast<size_t>(&op - program_.ops.data());
   const Matrix early = compute(forward_.early->ops[index].what);
   for (size_t r = 0; r < positions.size(); ++r)
-    if (step_end(positions[r]) <= forward_.early_end)
+    if (step_end(trace_, positions[r]) <= forward_.early_end)
       std::copy_n(early.row(static_cast<int64_t>(r)), out.columns,
                   out.row(static_cast<int64_t>(r)));
   return out;
@@ -141,7 +134,7 @@ std::vector<double> Replay::largest_in_steps(op::ValueId id, const Matrix& rows,
   std::map<int64_t, double> of_step;  // by the position after it
   for (size_t r = 0; r < positions.size(); ++r) {
     const auto row = static_cast<int64_t>(r);
-    double& largest = of_step[step_end(positions[r])];
+    double& largest = of_step[step_end(trace_, positions[r])];
     largest = std::max(largest, largest_of({rows.row(row), static_cast<size_t>(rows.columns)}));
   }
   for (const trace::StepInfo& step : trace_.manifest().steps) {
@@ -152,7 +145,7 @@ std::vector<double> Replay::largest_in_steps(op::ValueId id, const Matrix& rows,
         found->second = std::max(found->second, largest_of(read(id, {&p, 1}).values));
   }
   std::vector<double> out;
-  for (const int64_t position : positions) out.push_back(of_step[step_end(position)]);
+  for (const int64_t position : positions) out.push_back(of_step[step_end(trace_, position)]);
   return out;
 }
 

@@ -75,7 +75,6 @@ class Replay {
 
   std::optional<trace::Trace::Row> usable_row(op::ValueId id, int64_t position) const;
   bool recorded(op::ValueId id, Positions positions) const;
-  int64_t step_end(int64_t position) const;
   int64_t score_width(const op::Op& attention, Positions positions) const;
   Matrix read(op::ValueId id, Positions positions) const;
   Arithmetic arithmetic_of_op(const op::Op& op, op::ValueId id) const;

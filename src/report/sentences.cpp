@@ -206,6 +206,9 @@ std::string headline(const Comparison& c) {
 
 std::string evidence(const Comparison& c, const Subject& subject) {
   if (c.prompts) return subject.difference ? token_sentence(*subject.difference) : std::string();
+  if (c.verdict == "different settings")
+    return "Give both the same context length (--ctx of 'lockstep run') and the same rope "
+           "settings.";
   if (!c.first_defect || c.parity) return {};
   const parity::Defect& defect = *c.first_defect;
   if (defect.choice) return choice_sentence(*defect.choice);
