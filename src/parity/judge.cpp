@@ -168,14 +168,14 @@ class Judge {
 
   // Some that are wrong, and some of all.
   std::vector<int64_t> few_positions(const SideScope& side, Judgement judgement) const {
-    constexpr size_t kOfEach = 4;
+    const size_t of_each = scope_.sampled ? 1 : 4;  // where positions are dear, as few as can be
     std::set<int64_t> wrong;
     for (const CheckpointResult& result : out_.checkpoints)
       wrong.insert((result.*judgement).defects.begin(), (result.*judgement).defects.end());
     std::set<int64_t> chosen;
     const auto add = [&](const std::vector<int64_t>& from) {
-      for (size_t i = 0; i < kOfEach && !from.empty(); ++i)
-        chosen.insert(from[i * (from.size() - 1) / (kOfEach - 1)]);
+      for (size_t i = 1; i <= of_each && !from.empty(); ++i)
+        chosen.insert(from[i * (from.size() - 1) / of_each]);
     };
     add({wrong.begin(), wrong.end()});
     add(side.replayed);
