@@ -47,11 +47,13 @@ std::optional<PromptDifference> extra_first(const Named& longer, const Named& sh
 // One side counts its tokens from another start: the one's are the other's from some token on.
 std::optional<PromptDifference> shifted(const Named& whole, const Named& part) {
   if (part.prompt.size() < 2) return std::nullopt;
-  const auto found = std::ranges::search(whole.prompt, part.prompt);
-  if (found.empty() || found.begin() == whole.prompt.begin()) return std::nullopt;
+  // Not std::ranges::search: clang 14 does not compile its result with GCC's library.
+  const auto found =
+      std::search(whole.prompt.begin(), whole.prompt.end(), part.prompt.begin(), part.prompt.end());
+  if (found == whole.prompt.end() || found == whole.prompt.begin()) return std::nullopt;
   return PromptDifference{
       "shift", fmt::format("the {}'s tokens are the {}'s from token {} on", part.name, whole.name,
-                           found.begin() - whole.prompt.begin())};
+                           found - whole.prompt.begin())};
 }
 
 std::optional<PromptDifference> goes_on(const Named& longer, const Named& shorter) {
