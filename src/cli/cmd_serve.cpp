@@ -94,6 +94,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
   };
   add_value(app, "--host", flags->server.host, kText, "Address to listen on")
       ->default_str(flags->server.host);
+  add_values(app, "--allow-host", flags->server.allowed_hosts, kText,
+             "A name that clients may call this server by");
   number("--port", flags->server.port, NumberRange<int64_t>{0, 65535}, "Port; 0: any that is free");
   add_number(app, "--ctx", flags->context, {1, int64_t{1} << 30},
              "Positions of the KV cache (default: the model's context, at most 32768)");

@@ -9,6 +9,8 @@
 #include <boost/beast/http/read.hpp>
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -131,14 +133,7 @@ void Connection::on_header(const Code& failed) {
   entry.path = path_of(view(request.target()));
   form_.old_version = request.version() < 11;
   form_.head_only = request.method() == http::verb::head;
-  if (request.version() != 10 && request.version() != 11)
-    return refuse({505, "HTTP_VERSION", "expected HTTP/1.0 or HTTP/1.1", ""});
-  if (!transport_.api_key.empty() && entry.path != "/health" &&
-      !bearer_matches(view(request[http::field::authorization]), transport_.api_key))
-    return refuse({401, "UNAUTHORIZED", "expected the header 'Authorization: Bearer KEY'", ""});
-  if (request.method() == http::verb::post &&
-      crosses_origins(view(request[http::field::origin]), view(request[http::field::host])))
-    return refuse({403, "CROSS_ORIGIN", "pages of other origins may not use this server", ""});
+  if (const auto problem = refusal()) return refuse(*problem);
   form_.keep_alive = request.keep_alive();
   if (parser_->is_done()) return on_body({});
   if (boost::beast::iequals(request[http::field::expect], "100-continue") && buffer_.size() == 0) {
@@ -148,6 +143,36 @@ void Connection::on_header(const Code& failed) {
   }
   http::async_read(socket_, buffer_, *parser_,
                    [self = shared_from_this()](const Code& code, size_t) { self->on_body(code); });
+}
+
+std::optional<ApiError> Connection::refusal() const {
+  const auto& request = parser_->get();
+  const auto bad = [](const char* message) { return ApiError{400, "BAD_REQUEST", message, ""}; };
+  if (request.version() != 10 && request.version() != 11)
+    return ApiError{505, "HTTP_VERSION", "expected HTTP/1.0 or HTTP/1.1", ""};
+  // What two readers of a request could understand in two ways is refused (RFC 9112, 3.2 and 6.1).
+  const size_t hosts = request.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && !form_.old_version))
+    return bad(hosts == 0 ? "expected the header 'Host'" : "expected one header 'Host'");
+  const size_t encodings = request.count(http::field::transfer_encoding);
+  if (encodings > 1 ||
+      (encodings == 1 &&
+       (form_.old_version ||
+        !boost::beast::iequals(request[http::field::transfer_encoding], "chunked"))))
+    return bad("expected no Transfer-Encoding but 'chunked', and that with HTTP/1.1 only");
+  const std::string_view host = view(request[http::field::host]);
+  if (hosts == 1 && !transport_.hosts.allows(host))
+    return ApiError{403, "HOST_NOT_ALLOWED",
+                    fmt::format("the server is not known as '{}'; --allow-host makes it so",
+                                printable(host, 100)),
+                    ""};
+  if (!transport_.api_key.empty() && entry.path != "/health" &&
+      !bearer_matches(view(request[http::field::authorization]), transport_.api_key))
+    return ApiError{401, "UNAUTHORIZED", "expected the header 'Authorization: Bearer KEY'", ""};
+  if (request.method() == http::verb::post &&
+      crosses_origins(view(request[http::field::origin]), host))
+    return ApiError{403, "CROSS_ORIGIN", "pages of other origins may not use this server", ""};
+  return std::nullopt;
 }
 
 void Connection::on_body(const Code& failed) {

@@ -13,6 +13,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include "server/hosts.h"
 #include "server/http_text.h"
 #include "server/responder.h"
 
@@ -27,6 +28,7 @@ struct Transport {
   Log& log;
   Metrics& metrics;
   std::string api_key;  // empty: none is asked for
+  Hosts hosts = {};
 
   uint32_t header_bytes = 16 << 10;
   uint64_t body_bytes = 1 << 20;
@@ -66,6 +68,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void on_end_of_requests();
   void begin_request();
   void on_header(const Code& failed);
+  std::optional<ApiError> refusal() const;  // of what the header says
   void on_body(const Code& failed);
   void refuse(const ApiError& problem);  // and close
   void on_unreadable(const Code& failed);

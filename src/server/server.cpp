@@ -78,6 +78,8 @@ class Server {
       return entry.endpoint().address().is_v4();
     });
     const tcp::endpoint endpoint = (four != found.end() ? four : found.begin())->endpoint();
+    LS_TRY(transport_.hosts,
+           Hosts::create(options_.host, endpoint.address().is_loopback(), options_.allowed_hosts));
     const auto refused = [&](const char* what) {
       return error("cannot {} {} port {}: {}", what, options_.host, options_.port,
                    failed.message());

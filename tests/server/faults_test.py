@@ -62,7 +62,7 @@ def read_all(connection, most=1 << 20):
 
 
 def post(path, body, *headers):
-    head = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers, "", ""]
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(head).encode() + body
 
 
@@ -84,27 +84,27 @@ class Broken(unittest.TestCase):
 
     def test_no_http(self):
         for data in (b"nonsense\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / FTP/1.0\r\n\r\n", b"GET  /  HTTP/1.1\r\n\r\n",
-                     b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"GET / HTTP/1.1\r\n : x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                     post("/execute", b"", "Content-Length: 5"), b"POST /execute HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                     b"POST /execute HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-                     b"POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+                     b"GET / HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", b"GET / HTTP/1.1\r\n : x\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                     post("/execute", b"", "Content-Length: 5"), b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+                     b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+                     b"POST /execute HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
             with self.subTest(data=data[:40]):
                 self.assertEqual(self.status(data), (400, "BAD_REQUEST"))
 
     def test_oversized(self):
-        self.assertEqual(self.status(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"), (431, "HEADERS_TOO_LARGE"))
-        self.assertEqual(self.status(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n"), (431, "HEADERS_TOO_LARGE"))
-        self.assertEqual(self.status(b"GET /" + b"x" * 50_000 + b" HTTP/1.1\r\n\r\n"), (431, "HEADERS_TOO_LARGE"))
+        self.assertEqual(self.status(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"), (431, "HEADERS_TOO_LARGE"))
+        self.assertEqual(self.status(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 10_000 + b"\r\n"), (431, "HEADERS_TOO_LARGE"))
+        self.assertEqual(self.status(b"GET /" + b"x" * 50_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"), (431, "HEADERS_TOO_LARGE"))
         self.assertEqual(self.status(post("/execute", b"x" * (2 << 20))), (413, "BODY_TOO_LARGE"))
-        self.assertEqual(self.status(b"POST /execute HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"), (413, "BODY_TOO_LARGE"))
+        self.assertEqual(self.status(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"), (413, "BODY_TOO_LARGE"))
         chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-        self.assertEqual(self.status(b"POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 40), (413, "BODY_TOO_LARGE"))
+        self.assertEqual(self.status(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 40), (413, "BODY_TOO_LARGE"))
         fits = json.dumps({"job_id": "a", "prompt": "x", "y": "z" * (1_048_576 - 42)}).encode()
         status, _, body = WORKER.request("POST", "/execute", fits[:-2].ljust(1_048_574, b"z") + b'"}')
         self.assertEqual((status, json.loads(body)["error"]["code"]), (400, "UNKNOWN_FIELD"))
 
     def test_half_requests_time_out(self):
-        halves = [b"G", b"POST /execute HTTP/1.1\r\n", b"POST /execute HTTP/1.1\r\nContent-Length: 10\r\n\r\n12345"]
+        halves = [b"G", b"POST /execute HTTP/1.1\r\nHost: localhost\r\n", b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345"]
         began = time.monotonic()
         for answer in in_threads(len(halves), lambda i: exchange(WORKER, halves[i])):
             self.assertIn(b"408", answer[:20])
@@ -113,7 +113,7 @@ class Broken(unittest.TestCase):
         # A byte now and then does not help.
         with WORKER.connect() as drip:
             try:
-                for byte in b"POST /execute HTTP/1.1\r\nX: " + b"x" * 1000:
+                for byte in b"POST /execute HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 1000:
                     drip.sendall(bytes([byte]))
                     if select.select([drip], [], [], 0.02)[0]:
                         break
@@ -131,8 +131,8 @@ class Broken(unittest.TestCase):
 
     def test_pipelining(self):
         job = json.dumps({"job_id": "p", "prompt": HAIKU}).encode()
-        get = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-        last = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+        get = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         answer = exchange(WORKER, get + post("/execute", job) + get + post("/execute", b"{}") + post("/v1/completions", b'{"prompt": "x"}') + last)
         statuses = [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
         self.assertEqual(statuses, [200, 200, 200, 400, 200, 200])
@@ -141,8 +141,8 @@ class Broken(unittest.TestCase):
         self.assertEqual(many.count(b"HTTP/1.1 200 OK"), 3001)
 
     def test_empty_lines_between_requests(self):
-        get = b"\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-        last = b"\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+        get = b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        last = b"\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         self.assertEqual(exchange(WORKER, get + post("/execute", b"{}") + get + last).count(b"HTTP/1.1 200 OK"), 3)
         with WORKER.connect() as connection:
             for byte in b"\r\n" + last:
@@ -153,7 +153,7 @@ class Broken(unittest.TestCase):
     def test_clients_that_only_close_their_side(self):
         job = json.dumps({"job_id": "half", "prompt": HAIKU}).encode()
         for data, end in ((post("/execute", job), b"event: end"), (post("/v1/completions", b'{"prompt": "x", "stream": true}'), b"[DONE]"),
-                          (post("/v1/completions", b'{"prompt": "x"}'), b'"total_tokens"'), (b"GET /health HTTP/1.1\r\n\r\n", b'"ok"')):
+                          (post("/v1/completions", b'{"prompt": "x"}'), b'"total_tokens"'), (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b'"ok"')):
             with WORKER.connect() as connection:
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
@@ -165,7 +165,7 @@ class Broken(unittest.TestCase):
         body = json.dumps({"job_id": "chunks", "prompt": "é" + HAIKU}).encode()
         rng = random.Random(seed := random.randrange(1 << 30))
         with self.subTest(seed=seed), WORKER.connect() as connection:
-            connection.sendall(b"POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
             while body:
                 size = rng.randrange(1, 9)
                 connection.sendall(b"%x;ext=1\r\n%s\r\n" % (len(body[:size]), body[:size]))
@@ -231,7 +231,7 @@ class Crowd(unittest.TestCase):
             reader.connect((SLOW.host, SLOW.port))
             reader.settimeout(PATIENCE_S)
             # Answers that do not fit the socket's buffers, asked for again and again, and not read.
-            reader.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 100)
+            reader.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
             readers.append(reader)
         crowded = SLOW.run("crowded", **job)
         name, end = check_order(crowded)
@@ -240,9 +240,9 @@ class Crowd(unittest.TestCase):
         self.assertLess(end["decode_time_ms"], 5 * alone[-1][1]["decode_time_ms"] + 2000)
         self.assertGreaterEqual(SLOW.metric("lockstep_connections"), IDLE + 200)
         for reader in readers[:3]:  # whoever reads at last gets everything
-            reader.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            reader.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             self.assertEqual(read_all(reader, 1 << 30).count(b"HTTP/1.1 200 OK"), 101)
-        idle[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        idle[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertIn(b"200 OK", idle[-1].recv(1000))
         for connection in idle + readers:
             connection.close()

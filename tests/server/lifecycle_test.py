@@ -78,7 +78,7 @@ class Stop(unittest.TestCase):
         with Worker(PROGRAM, model=SLOW) as worker:
             body = json.dumps({"job_id": "x", **LONG, "max_tokens": 300})
             with worker.connect() as slow:
-                slow.sendall(f"POST /execute HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+                slow.sendall(f"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
                 worker.wait_for(lambda h: h["active_job"] == "x", "it has begun")
                 self.assertEqual(worker.stop()[0], 0)
 

@@ -230,7 +230,7 @@ class Jobs(unittest.TestCase):
                 if leave == "whole":
                     stream = SLOW.connect()
                     body = json.dumps({**LONG, "temperature": 1})
-                    stream.sendall(f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+                    stream.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
                     SLOW.wait_for(lambda h: h["active_job"] is not None, "it has begun")
                 else:
                     stream = SLOW.execute(job_id="leaves", **{**LONG, "prompt": "rain " * (6000 if leave == "prompt" else 1)})
