@@ -101,6 +101,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
              "Positions of the KV cache (default: the model's context, at most 32768)");
   number("--queue", flags->server.worker.queue, NumberRange<int64_t>{0, 1 << 16},
          "Jobs that may wait; more get 503");
+  number("--connections", flags->server.connections, NumberRange<uint64_t>{64, 16'320},
+         "Connections at a time; a client has at most half of them");
   add_value(app, "--api-key-file", flags->api_key_file, kInputFile,
             "Demand the bearer token in the first line of this file");
   number("--grace", flags->grace_seconds, NumberRange<double>{0, 1e6},

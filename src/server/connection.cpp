@@ -18,7 +18,12 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 constexpr size_t kReadBytes = 4 << 10;
+constexpr size_t kBodyReadBytes = 32 << 10;
 constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, read while one is answered
+// Nothing that is read is kept beyond this: headers, heads of chunks with their extensions,
+// trailers.
+constexpr size_t kBufferBytes = kPipelineBytes + kReadBytes;
+constexpr uint64_t kChunkHeads = 8;  // how many times larger they may make a body
 constexpr int64_t kLingerBytes = 8 << 20;
 constexpr size_t kUnreadBytes = 64 << 20;  // of an answer that its client does not read
 
@@ -28,17 +33,31 @@ std::string_view view(boost::beast::string_view text) {
 
 }  // namespace
 
-bool Transport::answering() const {
-  return std::ranges::any_of(connections, [](const Connection* c) { return c->answering(); });
-}
-
-Connection::Connection(asio::ip::tcp::socket socket, Transport& transport)
-    : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
-  transport_.connections.insert(this);
+Connection::Connection(asio::ip::tcp::socket socket, std::string client, Transport& transport)
+    : socket_(std::move(socket)),
+      transport_(transport),
+      client_(std::move(client)),
+      timer_(socket_.get_executor()),
+      buffer_(kBufferBytes) {
+  place_ = transport_.connections.insert(transport_.connections.end(), this);
+  ++transport_.of_client[client_];
 }
 
 Connection::~Connection() {
-  transport_.connections.erase(this);
+  leave();
+}
+
+void Connection::leave() {
+  if (place_ == transport_.connections.end()) return;
+  hold_body(0);
+  transport_.connections.erase(std::exchange(place_, transport_.connections.end()));
+  const auto mine = transport_.of_client.find(client_);
+  if (--mine->second == 0) transport_.of_client.erase(mine);
+}
+
+void Connection::have_news() {
+  auto& all = transport_.connections;
+  if (place_ != all.end()) all.splice(all.end(), all, place_);
 }
 
 void Connection::start() {
@@ -108,6 +127,7 @@ void Connection::begin_request() {
   buffer_.consume(std::min(read.find_first_not_of("\r\n"), read.size()));
   if (buffer_.size() == 0) return watch();
   state_ = State::kReading;
+  have_news();
   began_ = std::chrono::steady_clock::now();
   const std::string remote = entry.remote;
   entry = LogEntry{};
@@ -116,6 +136,7 @@ void Connection::begin_request() {
   form_ = {.keep_alive = false};  // until it is known what the client speaks
   complete_ = false;
   late_ = false;
+  body_read_ = 0;
   parser_.emplace();
   parser_->header_limit(transport_.header_bytes);
   parser_->body_limit(transport_.body_bytes);
@@ -135,14 +156,48 @@ void Connection::on_header(const Code& failed) {
   form_.head_only = request.method() == http::verb::head;
   if (const auto problem = refusal()) return refuse(*problem);
   form_.keep_alive = request.keep_alive();
-  if (parser_->is_done()) return on_body({});
+  if (parser_->is_done()) return on_body();
   if (boost::beast::iequals(request[http::field::expect], "100-continue") && buffer_.size() == 0) {
     auto text = std::make_shared<std::string>("HTTP/1.1 100 Continue\r\n\r\n");
     asio::async_write(socket_, asio::buffer(*text),
                       [self = shared_from_this(), text](const Code&, size_t) {});
   }
-  http::async_read(socket_, buffer_, *parser_,
-                   [self = shared_from_this()](const Code& code, size_t) { self->on_body(code); });
+  parser_->eager(true);
+  read_body();
+}
+
+// By hand, since what has arrived is to be bounded before all of it is there.
+void Connection::read_body() {
+  if (buffer_.size() > 0) {
+    Code failed;
+    const size_t used = parser_->put(buffer_.data(), failed);
+    buffer_.consume(used);
+    body_read_ += used;
+    if (failed && failed != http::error::need_more) return on_unreadable(failed);
+    if (parser_->is_done()) return on_body();
+  }
+  if (body_read_ > kChunkHeads * transport_.body_bytes)
+    return on_unreadable(http::error::body_limit);
+  hold_body(parser_->get().body().size());
+  transport_.bound_bodies();
+  if (state_ != State::kReading) return;
+  const size_t room = buffer_.max_size() - buffer_.size();
+  if (room == 0) return on_unreadable(http::error::buffer_overflow);
+  socket_.async_read_some(buffer_.prepare(std::min(room, kBodyReadBytes)),
+                          [self = shared_from_this()](const Code& failed, size_t bytes) {
+                            self->on_body_piece(failed, bytes);
+                          });
+}
+
+void Connection::on_body_piece(const Code& failed, size_t bytes) {
+  if (state_ != State::kReading) return;
+  if (failed) return on_unreadable(failed);
+  buffer_.commit(bytes);
+  read_body();
+}
+
+void Connection::hold_body(uint64_t bytes) {
+  transport_.bodies_held += bytes - std::exchange(body_held_, bytes);
 }
 
 std::optional<ApiError> Connection::refusal() const {
@@ -175,14 +230,12 @@ std::optional<ApiError> Connection::refusal() const {
   return std::nullopt;
 }
 
-void Connection::on_body(const Code& failed) {
-  if (state_ != State::kReading) return;
-  if (failed) return on_unreadable(failed);
+void Connection::on_body() {
   begin_answer();
   const HttpRequest request{entry.method, entry.path, std::move(parser_->get().body())};
   parser_.reset();
   transport_.handle(request, shared_from_this());
-  if (state_ == State::kAnswering && !complete_ && !watching_) watch();
+  if (has_job() && !watching_ && buffer_.size() < kPipelineBytes) watch();
 }
 
 void Connection::on_unreadable(const Code& failed) {
@@ -191,7 +244,12 @@ void Connection::on_unreadable(const Code& failed) {
                    fmt::format("expected the whole request within {} seconds",
                                transport_.request_time.count() / 1000),
                    ""});
-  if (failed == http::error::header_limit || failed == http::error::buffer_overflow)
+  if (failed == http::error::buffer_overflow)
+    return refuse({431, "HEADERS_TOO_LARGE",
+                   fmt::format("expected at most {} bytes of a chunk's extensions, and of trailers",
+                               kBufferBytes),
+                   ""});
+  if (failed == http::error::header_limit)
     return refuse({431, "HEADERS_TOO_LARGE",
                    fmt::format("expected at most {} bytes of headers", transport_.header_bytes),
                    ""});
@@ -206,6 +264,8 @@ void Connection::on_unreadable(const Code& failed) {
 
 void Connection::begin_answer() {
   state_ = State::kAnswering;
+  hold_body(0);
+  have_news();
   timer_.cancel();
 }
 
@@ -261,6 +321,7 @@ void Connection::on_written(const Code& failed, size_t bytes) {
   if (state_ != State::kAnswering) return;
   if (failed) return gone();
   written_ += bytes;
+  if (bytes > 0) have_news();
   entry.bytes += static_cast<int64_t>(bytes);
   if (written_ < writing_.size()) {
     arm(transport_.stall_time);
@@ -287,6 +348,7 @@ void Connection::record() {
 void Connection::finish_answer() {
   on_gone = nullptr;
   record();
+  have_news();
   if (!form_.keep_alive) return linger();
   state_ = State::kIdle;
   arm(transport_.idle_time);
@@ -310,7 +372,9 @@ void Connection::linger() {
   Code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   // A socket that is closed with unread bytes resets the connection, and the answer may be lost.
-  if (!watching_) watch();
+  if (watching_) return;
+  buffer_.consume(buffer_.size());
+  watch();
 }
 
 void Connection::gone() {
@@ -328,6 +392,7 @@ void Connection::gone() {
 void Connection::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
+  leave();
   on_gone = nullptr;
   timer_.cancel();
   Code ignored;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -13,40 +12,23 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
-#include "server/hosts.h"
 #include "server/http_text.h"
-#include "server/responder.h"
+#include "server/transport.h"
 
 namespace lockstep::server {
 
-class Connection;
-
-// What all connections share.
-struct Transport {
-  // Answers a request, now or later.
-  std::function<void(const HttpRequest&, const std::shared_ptr<Responder>&)> handle;
-  Log& log;
-  Metrics& metrics;
-  std::string api_key;  // empty: none is asked for
-  Hosts hosts = {};
-
-  uint32_t header_bytes = 16 << 10;
-  uint64_t body_bytes = 1 << 20;
-  std::chrono::milliseconds idle_time{std::chrono::minutes(5)};      // between requests
-  std::chrono::milliseconds request_time{std::chrono::seconds(10)};  // for one to arrive
-  std::chrono::milliseconds stall_time{std::chrono::minutes(2)};     // without a byte taken
-  std::chrono::milliseconds linger_time{std::chrono::seconds(2)};  // for a client to read the last
-
-  std::set<Connection*> connections = {};
-  bool answering() const;  // somebody waits for an answer, or for the rest of one
-};
-
 class Connection : public Responder, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, Transport& transport);
+  Connection(boost::asio::ip::tcp::socket socket, std::string client, Transport& transport);
   ~Connection() override;
   void start();
+  void drop() { gone(); }  // at once, as if the client had left
+
+  const std::string& client() const { return client_; }
   bool answering() const { return state_ == State::kAnswering; }
+  bool has_job() const { return answering() && !complete_; }
+  bool silent() const { return state_ == State::kIdle || state_ == State::kLingering; }
+  uint64_t body_held() const { return body_held_; }
 
   void respond(HttpResponse response) override;
   void begin_events() override;
@@ -69,7 +51,10 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void begin_request();
   void on_header(const Code& failed);
   std::optional<ApiError> refusal() const;  // of what the header says
-  void on_body(const Code& failed);
+  void read_body();
+  void on_body_piece(const Code& failed, size_t bytes);
+  void hold_body(uint64_t bytes);
+  void on_body();
   void refuse(const ApiError& problem);  // and close
   void on_unreadable(const Code& failed);
   void begin_answer();
@@ -80,15 +65,21 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void linger();
   void gone();
   void close();
+  void leave();      // the others' list
+  void have_news();  // goes to the end of it
   void arm(std::chrono::milliseconds time);
   void on_time();
 
   boost::asio::ip::tcp::socket socket_;
   Transport& transport_;
-  boost::asio::steady_timer timer_;  // one at a time: of the state
+  const std::string client_;
+  std::list<Connection*>::iterator place_;  // end(): none any more
+  boost::asio::steady_timer timer_;         // one at a time: of the state
   State state_ = State::kIdle;
 
   boost::beast::flat_buffer buffer_;  // read and not yet parsed
+  uint64_t body_held_ = 0;            // that has arrived, of one that is not whole yet
+  uint64_t body_read_ = 0;            // the same with its chunks' heads
   bool watching_ = false;             // a read is under way that no parser waits for
   bool late_ = false;                 // the request did not come in time
   int64_t lingered_bytes_ = 0;

@@ -21,7 +21,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-constexpr size_t kSpareFiles = 64;  // for traces, logs and the model
+constexpr size_t kSpareFiles = 64;   // for traces, logs and the model
+constexpr size_t kSparePlaces = 16;  // of a client whose jobs have all others
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::chrono::milliseconds kFlushTime{std::chrono::seconds(2)};
 
@@ -52,6 +53,7 @@ class Server {
         worker_(network_, model, options.worker, metrics_),
         api_(worker_, model, metrics_, options.log_prompts, [this] { stop("/shutdown"); }) {
     transport_.request_time = options.request_time;
+    transport_.most_connections = std::min(options.connections, raise_file_limit());
     transport_.handle = [this](const HttpRequest& request,
                                const std::shared_ptr<Responder>& responder) {
       // Nothing that a request holds should throw; if it does, only that request fails.
@@ -67,6 +69,13 @@ class Server {
   }
 
   Result<std::string> listen() {
+    // Each job that waits has a connection, and none of these gives way.
+    const size_t most = transport_.most_of_a_client();
+    if (most <= kSparePlaces || static_cast<size_t>(options_.worker.queue) > most - kSparePlaces)
+      return error(
+          "--queue {}: there may be {} connections, half of them a client's: expected at most {} "
+          "jobs that wait, or a larger --connections (as many as the system allows files)",
+          options_.worker.queue, transport_.most_connections, most - std::min(most, kSparePlaces));
     Code failed;
     tcp::resolver resolver(network_);
     const auto found = resolver.resolve(options_.host, std::to_string(options_.port),
@@ -120,14 +129,17 @@ class Server {
     acceptor_.async_accept([this](const Code& failed, tcp::socket socket) {
       if (failed == asio::error::operation_aborted) return;
       if (failed) {  // too many files, most likely: better after a moment
+        transport_.close_one([](const Connection&) { return true; });
         pause_.expires_after(kAcceptPause);
         return pause_.async_wait([this](const Code& ended) {
           if (!ended) accept();
         });
       }
-      // Beyond the limit a connection is closed at once.
-      if (transport_.connections.size() < most_connections_)
-        std::make_shared<Connection>(std::move(socket), transport_)->start();
+      Code left;
+      const tcp::endpoint remote = socket.remote_endpoint(left);
+      const std::string client = left ? "" : client_of(remote.address());
+      if (!left && transport_.make_room(client))
+        std::make_shared<Connection>(std::move(socket), client, transport_)->start();
       accept();
     });
   }
@@ -158,7 +170,6 @@ class Server {
   }
 
   const ServerOptions& options_;
-  const size_t most_connections_ = raise_file_limit();
   Metrics metrics_;
   Log log_;
   Transport transport_;

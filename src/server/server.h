@@ -17,6 +17,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;                                       // 0: any that is free
   std::vector<std::string> allowed_hosts;                     // names beside its own (hosts.h)
+  size_t connections = 4096;                                  // at a time; a client has half
   std::string api_key;                                        // empty: none is asked for
   std::chrono::milliseconds grace{std::chrono::seconds(30)};  // for the active job at a stop
   std::chrono::milliseconds request_time{std::chrono::seconds(10)};

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import resource
+import socket
 import sys
 import unittest
 
@@ -12,7 +14,10 @@ HAIKU = "GPU haiku with word seven: "
 
 
 def setUpModule():
-    global WORKER
+    global WORKER, FILES
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    FILES = 6000 if most == resource.RLIM_INFINITY else min(most, 6000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, most))
     WORKER = Worker(PROGRAM)
 
 
@@ -82,6 +87,74 @@ class Requests(unittest.TestCase):
             self.assertEqual(answer_to(WORKER, head.encode() + body), (400, "BAD_REQUEST"), coding)
         head = b"POST /cancel HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"
         self.assertEqual(answer_to(WORKER, head + b"0\r\n\r\n"), (400, "BAD_REQUEST"))
+
+    def test_chunks_that_are_mostly_heads(self):
+        head = b"POST /cancel HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        before = WORKER.get("/health")["memory_used_bytes"]
+        piece = b"x" * (1 << 20)
+        for start in (b"1;e=", b"1;e=\"", b"0\r\nTrailer: ", b"0\r\n"):
+            fill = piece if start != b"0\r\n" else b"A: b\r\n" * 200_000
+            self.assertEqual(answer_to(WORKER, head + start, *([fill] * 100)), (431, "HEADERS_TOO_LARGE"), start)
+        # Each is small enough, but there is no end to them.
+        self.assertEqual(answer_to(WORKER, head, *([b"1;e=%s\r\nx\r\n" % piece[:50_000]] * 2000)), (413, "BODY_TOO_LARGE"))
+        self.assertLess(WORKER.get("/health")["memory_used_bytes"] - before, 32 << 20)
+        fits = b'1;e=%s\r\n{\r\n11\r\n"job_id": "abcd"}\r\n0\r\nTrailer: %s\r\n\r\n' % (piece[:50_000], piece[:10_000])
+        self.assertEqual(answer_to(WORKER, head.replace(b"Host", b"Connection: close\r\nHost") + fits), (202, None))
+
+
+class Crowds(unittest.TestCase):
+    def test_thousands_of_silent_connections(self):
+        silent = [WORKER.connect() for _ in range(FILES - 500)]
+        half = [WORKER.connect() for _ in range(200)]
+        for connection in half:
+            connection.sendall(b"GET /health HTT")
+        for _ in range(20):
+            self.assertEqual(WORKER.get("/health")["status"], "ok")
+        self.assertEqual(check_order(WORKER.run("among them", HAIKU))[0], "end")
+        self.assertLessEqual(WORKER.metric("lockstep_connections"), 2048)
+        # The oldest gave way; the newest are still there.
+        if len(silent) > 2048:
+            self.assertEqual(silent[0].recv(1), b"")
+        silent[-1].sendall(get("/health", "Host: localhost"))
+        self.assertIn(b"200 OK", silent[-1].recv(1000))
+        for connection in silent + half:
+            connection.close()
+
+    def test_jobs_keep_their_places(self):
+        def unread(worker):
+            reader = socket.socket()
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            reader.connect((worker.host, worker.port))
+            reader.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+            return reader
+
+        with Worker(PROGRAM, "--connections", "64", "--queue", "16") as worker:
+            endless = {"prompt": HAIKU, "ignore_eos": True, "temperature": 1, "max_tokens": 200}
+            streams = [worker.execute(job_id=f"job {i}", **endless) for i in range(8)]
+            crowd = [worker.connect() for _ in range(100)] + [unread(worker) for _ in range(100)] + [worker.connect() for _ in range(100)]
+            for _ in range(20):
+                self.assertEqual(worker.get("/health")["status"], "ok")
+            for stream in streams:
+                self.assertEqual(check_order(stream.rest())[0], "end")
+                stream.close()
+            for connection in crowd:
+                connection.close()
+
+    def test_bodies_that_never_end(self):
+        head = b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        before = WORKER.get("/health")["memory_used_bytes"]
+        crowd = []
+        for _ in range(300):
+            crowd.append(WORKER.connect())
+            crowd[-1].sendall(head + b"x" * 999_000)
+        self.assertLess(WORKER.get("/health")["memory_used_bytes"] - before, 160 << 20)
+        self.assertEqual(check_order(WORKER.run("among them", HAIKU))[0], "end")
+        for connection in crowd:
+            connection.close()
+
+    def test_more_jobs_than_places(self):
+        with self.assertRaisesRegex(RuntimeError, "--connections"):
+            Worker(PROGRAM, "--connections", "64", "--queue", "17")
 
 
 if __name__ == "__main__":

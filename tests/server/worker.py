@@ -26,7 +26,9 @@ class Worker:
         match = re.search(r"http://(\S+):(\d+)", line)
         if not match:
             self.process.wait()
-            raise RuntimeError(f"the worker did not start: {line!r} {self.log_text()!r}")
+            said = self.log_text()
+            self.kill()
+            raise RuntimeError(f"the worker did not start: {line!r} {said!r}")
         self.host, self.port = match[1].strip("[]"), int(match[2])
         self.url = f"http://{match[1]}:{self.port}"
 
