@@ -111,7 +111,14 @@ class Server {
   void run() {
     wait_for_signal();
     accept();
-    network_.run();
+    // Whatever a handler throws, the others go on.
+    while (!network_.stopped()) {
+      try {
+        network_.run();
+      } catch (const std::exception& problem) {
+        log_.note(fmt::format("internal error: {}", problem.what()));
+      }
+    }
   }
 
  private:

@@ -17,6 +17,19 @@ ApiError shutting_down() {
   return {503, "SHUTTING_DOWN", "the server is stopping and takes no more jobs", ""};
 }
 
+// What went wrong, from within a catch: nothing that a job does ends the worker.
+ApiError caught() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return {500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
+  } catch (const std::exception& problem) {
+    return {500, "INTERNAL", fmt::format("an error of the server's own: {}", problem.what()), ""};
+  } catch (...) {
+    return {500, "INTERNAL", "an error of the server's own", ""};
+  }
+}
+
 }  // namespace
 
 std::string safe_name(std::string_view id) {
@@ -130,6 +143,16 @@ std::string Worker::active() const {
   return computing_ != nullptr && !computing_->ended ? computing_->id : "";
 }
 
+void Worker::tell(const std::shared_ptr<Job>& job, std::function<void()> news) {
+  boost::asio::post(network_, [this, job, news = std::move(news)] {
+    try {
+      news();
+    } catch (...) {
+      end_early(job, caught(), "error");
+    }
+  });
+}
+
 void Worker::began(const std::shared_ptr<Job>& job) {
   computing_ = job;
   if (job->ended) return;
@@ -183,14 +206,14 @@ std::shared_ptr<Job> Worker::next() {
 
 void Worker::compute() {
   while (const std::shared_ptr<Job> job = next()) {
-    boost::asio::post(network_, [this, job] { began(job); });
+    tell(job, [this, job] { began(job); });
     JobEnd end;
     try {
       end = run(job);
-    } catch (const std::bad_alloc&) {
-      end.problem = ApiError{500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
+    } catch (...) {
+      end.problem = caught();
     }
-    boost::asio::post(network_, [this, job, end] { over(job, end); });
+    tell(job, [this, job, end] { over(job, end); });
   }
   boost::asio::post(network_, [this] {
     if (stopped_) stopped_();
@@ -225,7 +248,7 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
   int64_t count = 0;
   const auto send = [&] {
     for (JobToken& token : waiting)
-      boost::asio::post(network_, [this, job, token = std::move(token)] { take(job, token); });
+      tell(job, [this, job, token = std::move(token)] { take(job, token); });
     waiting.clear();
   };
   const auto on_token = [&](const engine::Emitted& emitted) {
@@ -238,7 +261,9 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
       waiting.back().text += emitted.text;
     }
     if (!emitted.held) send();
+    if (options_.probe) options_.probe(*job, count);
   };
+  if (options_.probe) options_.probe(*job, 0);
   const Result<engine::Outcome> outcome = session.generate(job->request, on_token, &job->cancel);
   send();
   if (recording)

@@ -24,6 +24,8 @@ struct WorkerOptions {
   int64_t queue = 64;          // jobs that may wait
   trace::RecordOptions trace;  // `folder`: where each job's trace gets a folder; empty: no traces
   trace::JsonlLogOptions log;
+  // For tests: called by the compute thread before each job and after each of its tokens.
+  std::function<void(const Job&, int64_t tokens)> probe = {};
 };
 
 // Everything but the compute thread's own loop runs on the network thread, so that what clients see
@@ -60,6 +62,8 @@ class Worker {
   JobEnd run(const std::shared_ptr<Job>& job);
   Result<std::string> trace_folder(const std::string& id) const;
 
+  // Has the network thread do it. What it throws ends the job.
+  void tell(const std::shared_ptr<Job>& job, std::function<void()> news);
   void began(const std::shared_ptr<Job>& job);
   void take(const std::shared_ptr<Job>& job, const JobToken& token);
   void over(const std::shared_ptr<Job>& job, const JobEnd& end);
