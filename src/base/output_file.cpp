@@ -58,10 +58,11 @@ Result<OutputFile> OutputFile::create(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return error("{}: cannot write: found {}, expected a file or nothing", printable(path),
                  S_ISDIR(info.st_mode) ? "a folder" : "something that is no regular file");
-  std::string temporary = temporary_name(path);
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return error("{}: cannot write: {}", printable(path), std::strerror(errno));
-  return OutputFile(path, std::move(temporary), fd);
+  OutputFile file(path, temporary_name(path), -1);  // has its memory before there is a file
+  file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file.fd_ >= 0) return file;
+  file.temporary_.clear();  // somebody else's, if it is there
+  return file.failed("write", errno);
 }
 
 Result<void> OutputFile::reserve(int64_t bytes) {
@@ -121,6 +122,22 @@ Result<void> OutputFile::publish() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename", errno);
   temporary_.clear();
   return {};
+}
+
+Result<void> OutputFile::publish_new() {
+  LS_TRY_VOID(flush());
+  if (::link(temporary_.c_str(), path_.c_str()) == 0) {
+    ::close(std::exchange(fd_, -1));
+    ::unlink(temporary_.c_str());
+    temporary_.clear();
+    return {};
+  }
+  if (errno == EEXIST) return failed("write", EEXIST);
+  // A file system without links: an empty file holds the place.
+  const int place = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (place < 0) return failed("write", errno);
+  ::close(place);
+  return publish();
 }
 
 Result<void> OutputFile::finish() {

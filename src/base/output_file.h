@@ -34,6 +34,8 @@ class OutputFile {
   // To its name at once, and to the disk when the system gets to it: whole for every reader,
   // whatever becomes of this process, but not where the power fails.
   Result<void> publish();
+  // The same where nothing has that name yet: of several at the same moment, one succeeds.
+  Result<void> publish_new();
 
  private:
   OutputFile(std::string path, std::string temporary, int fd);

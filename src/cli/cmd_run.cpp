@@ -138,7 +138,8 @@ Result<int> run(const Flags& flags) {
     out.write("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
   // Last, so that a disk that is full does not cost the text.
-  LS_TRY_VOID(recording.finish(request.prompt, outcome.tokens));
+  const Result<void> recorded = recording.finish(request.prompt, outcome.tokens);
+  if (!recorded.ok()) return error("the recording failed: {}", recorded.error().message);
   LS_TRY_VOID(out.result());
   return kDone;
 }

@@ -223,14 +223,16 @@ void Worker::compute() {
 JobEnd Worker::run(const std::shared_ptr<Job>& job) {
   JobEnd end;
   engine::Session& session = *model_.session;
+  trace::RecordOptions trace = options_.trace;
   const auto failed_to_record = [&](const Error& problem) {
+    std::error_code ignored;  // a folder that holds something stays
+    if (!trace.folder.empty()) fs::remove(trace.folder, ignored);
     boost::asio::post(network_, [this, id = job->id, problem] {
       ++metrics_.recordings_failed;
       if (on_problem) on_problem(fmt::format("job {}: not recorded: {}", id, problem.message));
     });
   };
   // A recording that fails costs the job nothing.
-  trace::RecordOptions trace = options_.trace;
   std::optional<engine::Recording> recording;
   if (!trace.folder.empty() || !options_.log.file.empty()) {
     Result<std::string> folder = trace.folder.empty() ? trace.folder : trace_folder(job->id);

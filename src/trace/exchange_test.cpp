@@ -134,7 +134,7 @@ TEST_F(Exchange, RefusesWhatItCannotUse) {
   fs::create_directory(path("used"));
   write("used/file", "x");
   EXPECT_EQ(message("good", "used"),
-            path("used") + ": exists and is not an empty folder; a trace is never written over");
+            path("used") + ": exists and is not empty; a trace is never written over");
 }
 
 // A trace with rows of every type, scores, and logits of the last position only.

@@ -1,7 +1,6 @@
 #include "trace/jsonl_import.h"
 
 #include <cmath>
-#include <filesystem>
 #include <map>
 
 #include "base/text.h"
@@ -110,17 +109,6 @@ Index index_of(JsonlReader& log, std::vector<JsonlProblem>& problems) {
   return index;
 }
 
-Result<void> check_folder(const std::string& folder) {
-  std::error_code failed;
-  if (std::filesystem::exists(folder, failed) && (!std::filesystem::is_directory(folder, failed) ||
-                                                  !std::filesystem::is_empty(folder, failed)))
-    return error("{}: exists and is not an empty folder; a trace is never written over",
-                 printable(folder));
-  std::filesystem::create_directories(folder, failed);
-  if (failed) return error("{}: cannot create the folder: {}", printable(folder), failed.message());
-  return {};
-}
-
 Result<void> write_position(ShardWriter& writer, const JsonlReader& log, const Index& index,
                             int64_t position, const std::vector<Cell>& cells, int64_t step) {
   std::vector<StoredPlan> plans;
@@ -139,6 +127,13 @@ Result<void> write_position(ShardWriter& writer, const JsonlReader& log, const I
   return writer.end_step(true);
 }
 
+Result<void> write_all(ShardWriter& writer, const JsonlReader& log, const Index& index) {
+  int64_t step = 0;
+  for (const auto& [position, cells] : index.positions)
+    LS_TRY_VOID(write_position(writer, log, index, position, cells, step++));
+  return writer.finish({}, 0);
+}
+
 }  // namespace
 
 Result<ImportOutcome> import_jsonl(const std::string& path, const std::string& folder) {
@@ -152,7 +147,6 @@ Result<ImportOutcome> import_jsonl(const std::string& path, const std::string& f
                ? error("{}: no lines", printable(path))
                : error("{}: no line can be read; the first: {}", printable(path),
                        to_text(outcome.problems.front(), path));
-  LS_TRY_VOID(check_folder(folder));
   Manifest manifest;
   manifest.engine.name = index.team;
   for (size_t i = 0; i < index.names.size(); ++i)
@@ -160,12 +154,12 @@ Result<ImportOutcome> import_jsonl(const std::string& path, const std::string& f
                                     index.columns[i].full_width});
   ShardWriter writer(folder, std::move(manifest));
   LS_TRY_VOID(writer.start());
-  int64_t step = 0;
-  for (const auto& [position, cells] : index.positions)
-    LS_TRY_VOID(write_position(writer, log, index, position, cells, step++));
-  LS_TRY_VOID(writer.finish({}, 0));
+  if (auto written = write_all(writer, log, index); !written.ok()) {
+    writer.give_up();
+    return written.error();
+  }
   outcome.rows = index.rows;
-  outcome.positions = step;
+  outcome.positions = std::ssize(index.positions);
   outcome.checkpoints = static_cast<int64_t>(index.names.size());
   return outcome;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/attempt.h"
 #include "trace/checkpoints.h"
 #include "trace/jsonl.h"
 
@@ -27,7 +28,7 @@ struct JsonlLogger::State {
   int64_t first_position = 0;
   int64_t tokens = 0;
   std::string lines;  // of this step
-  int failure = 0;    // errno of the first write that failed
+  int failure = 0;    // errno of the first line that was not written
 };
 
 Result<JsonlLogOptions> JsonlLogOptions::from_environment() {
@@ -69,6 +70,11 @@ bool JsonlLogger::wants(op::ValueId id) const {
 }
 
 void JsonlLogger::see(op::ValueId id, const exec::View& view) {
+  if (state_->failure == 0 && !attempt([&] { return add_lines(id, view); }).ok())
+    state_->failure = ENOMEM;
+}
+
+Result<void> JsonlLogger::add_lines(op::ValueId id, const exec::View& view) {
   const int64_t rows = view.shape[0];
   const int64_t width = view.shape[1];
   JsonlRecord record;
@@ -84,6 +90,7 @@ void JsonlLogger::see(op::ValueId id, const exec::View& view) {
       record.values.push_back(view.at(r * width + i));
     state_->lines += jsonl_line(record);
   }
+  return {};
 }
 
 void JsonlLogger::end_step(bool whole) {

@@ -34,6 +34,7 @@ class JsonlLogger : public exec::Observer {
   Result<void> finish();  // whether everything was written
 
  private:
+  Result<void> add_lines(op::ValueId id, const exec::View& view);
   struct State;
   explicit JsonlLogger(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

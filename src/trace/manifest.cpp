@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/json_reader.h"
+#include "lockstep/detail/json.h"
 #include "lockstep/detail/precision.h"
 
 namespace lockstep::trace {
@@ -17,13 +18,16 @@ constexpr std::string_view kContextGrows = "positions so far";
 constexpr int64_t kMost = int64_t{1} << 40;  // of anything that is counted
 constexpr int64_t kMostPositions = 1 << 24;  // beyond any context; callers walk over them
 
-ordered_json to_json(const Precision& precision) {
-  ordered_json json = ordered_json::object();
-  if (precision.compute) json["compute"] = *precision.compute;
-  if (precision.activations) json["activations"] = *precision.activations;
-  if (precision.kv) json["kv"] = *precision.kv;
-  if (precision.weights) json["weights"] = *precision.weights;
-  return json;
+// Text as it is written, not a document in memory: the library for those does not survive that
+// memory runs out while it builds one.
+std::string precision_text(const Precision& precision) {
+  const auto given = [](const std::optional<std::string>& name) {
+    return name ? detail::json_text(*name) : "";
+  };
+  return detail::json_object({{"compute", given(precision.compute)},
+                              {"activations", given(precision.activations)},
+                              {"kv", given(precision.kv)},
+                              {"weights", given(precision.weights)}});
 }
 
 Result<Precision> read_precision(const JsonReader& in) {
@@ -44,15 +48,24 @@ Result<Precision> read_precision(const JsonReader& in) {
   return precision;
 }
 
-ordered_json to_json(const ForwardInfo& forward) {
-  ordered_json json = ordered_json::object();
+std::string forward_text(const ForwardInfo& forward) {
+  const auto given = [](const std::optional<double>& value) {
+    return value ? detail::json_number(*value) : "";
+  };
+  std::string context;
   if (forward.context_grows)
-    json["context_length"] = kContextGrows;
+    context = detail::json_text(kContextGrows);
   else if (forward.context_length)
-    json["context_length"] = *forward.context_length;
-  if (forward.rope_base) json["rope_base"] = *forward.rope_base;
-  if (forward.rope_scale) json["rope_scale"] = *forward.rope_scale;
-  return json;
+    context = std::to_string(*forward.context_length);
+  return detail::json_object({{"context_length", context},
+                              {"rope_base", given(forward.rope_base)},
+                              {"rope_scale", given(forward.rope_scale)}});
+}
+
+std::string list_text(const std::vector<std::string>& texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : texts) quoted.push_back(detail::json_text(text));
+  return texts.empty() ? "" : detail::json_list(quoted);
 }
 
 Result<ForwardInfo> read_forward(const JsonReader& in) {
@@ -136,40 +149,45 @@ std::optional<DType> find_dtype(std::string_view wanted) {
 }
 
 std::string to_json(const Manifest& manifest) {
-  ordered_json json;
-  json["format"] = kFormat;
-  json["version"] = kVersion;
-  json["complete"] = manifest.complete;
-  json["engine"] = {{"name", manifest.engine.name},
-                    {"version", manifest.engine.version},
-                    {"device", manifest.engine.device},
-                    {"precision", to_json(manifest.engine.precision)}};
-  json["model"] = {{"file", manifest.model.file},
-                   {"path", manifest.model.path},
-                   {"architecture", manifest.model.architecture},
-                   {"fingerprint", manifest.model.fingerprint},
-                   {"quantization", manifest.model.quantization}};
-  json["forward"] = to_json(manifest.forward);
-  json["prompt"] = manifest.prompt;
-  json["tokens"] = manifest.tokens;
-  json["n_prompt"] = manifest.prompt_tokens;
-  json["sampling"] = manifest.sampling;
-  json["checkpoints"] = ordered_json::array();
-  for (const CheckpointInfo& c : manifest.checkpoints) {
-    json["checkpoints"].push_back({{"name", c.name}, {"dtype", name(c.dtype)}, {"width", c.width}});
-    if (c.full_width > 0) json["checkpoints"].back()["full_width"] = c.full_width;
-  }
-  json["steps"] = ordered_json::array();
+  using detail::json_object;
+  using detail::json_text;
+  const EngineInfo& engine = manifest.engine;
+  const ModelInfo& model = manifest.model;
+  std::vector<std::string> checkpoints, steps;
+  for (const CheckpointInfo& c : manifest.checkpoints)
+    checkpoints.push_back(
+        json_object({{"name", json_text(c.name)},
+                     {"dtype", json_text(name(c.dtype))},
+                     {"width", std::to_string(c.width)},
+                     {"full_width", c.full_width > 0 ? std::to_string(c.full_width) : ""}}));
   for (const StepInfo& s : manifest.steps)
-    json["steps"].push_back({{"index", s.index},
-                             {"first_pos", s.first_position},
-                             {"n_tokens", s.tokens},
-                             {"shard", s.shard}});
-  if (manifest.dropped_steps > 0) json["dropped_steps"] = manifest.dropped_steps;
-  if (!manifest.notes.empty()) json["notes"] = manifest.notes;
-  if (!manifest.unmapped.empty()) json["unmapped"] = manifest.unmapped;
-  // Prompts may hold any bytes.
-  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    steps.push_back(json_object({{"index", std::to_string(s.index)},
+                                 {"first_pos", std::to_string(s.first_position)},
+                                 {"n_tokens", std::to_string(s.tokens)},
+                                 {"shard", json_text(s.shard)}}));
+  return detail::json_document(
+      {{"format", json_text(kFormat)},
+       {"version", std::to_string(kVersion)},
+       {"complete", manifest.complete ? "true" : "false"},
+       {"engine", json_object({{"name", json_text(engine.name)},
+                               {"version", json_text(engine.version)},
+                               {"device", json_text(engine.device)},
+                               {"precision", precision_text(engine.precision)}})},
+       {"model", json_object({{"file", json_text(model.file)},
+                              {"path", json_text(model.path)},
+                              {"architecture", json_text(model.architecture)},
+                              {"fingerprint", json_text(model.fingerprint)},
+                              {"quantization", json_text(model.quantization)}})},
+       {"forward", forward_text(manifest.forward)},
+       {"prompt", json_text(manifest.prompt)},
+       {"tokens", detail::json_array(manifest.tokens)},
+       {"n_prompt", std::to_string(manifest.prompt_tokens)},
+       {"sampling", manifest.sampling.dump(-1, ' ', false, ordered_json::error_handler_t::replace)},
+       {"checkpoints", detail::json_list(checkpoints)},
+       {"steps", detail::json_list(steps)},
+       {"dropped_steps", manifest.dropped_steps > 0 ? std::to_string(manifest.dropped_steps) : ""},
+       {"notes", list_text(manifest.notes)},
+       {"unmapped", list_text(manifest.unmapped)}});
 }
 
 Result<Manifest> parse_manifest(std::string_view text, const std::string& path) {

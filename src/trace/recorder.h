@@ -21,7 +21,8 @@ struct RecordOptions {
 // disk is slower than the model, the model waits (or steps are dropped, if told so). Everything is
 // owned by this object and flushed by finish() or the destructor, never at exit of the process.
 //
-// A failure to write ends the recording, not the generation: finish() tells it.
+// A failure ends the recording, not the generation, whatever it is: a full disk, no memory, a value
+// that an executor shows in another shape or not at all. No call throws; finish() tells it.
 class Recorder : public exec::Observer {
  public:
   // Creates the folder, which must not hold anything. `start` describes engine, model, prompt and
@@ -45,6 +46,9 @@ class Recorder : public exec::Observer {
 
  private:
   struct State;
+  static Result<std::unique_ptr<Recorder>> begin(const op::Program& program, DType dtype,
+                                                 const RecordOptions& options,
+                                                 const Manifest& start);
   explicit Recorder(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_reader.h"
+#include "lockstep/detail/json.h"
 
 namespace lockstep::trace {
 namespace {
@@ -120,8 +121,8 @@ std::string safetensors_header(std::span<const StoredPlan> tensors) {
     const int64_t end = offset + tensor.size_bytes();
     fmt::format_to(std::back_inserter(text),
                    R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                   text.size() == 1 ? "" : ",", json(tensor.name).dump(), stored_name(tensor.dtype),
-                   fmt::join(tensor.shape, ","), offset, end);
+                   text.size() == 1 ? "" : ",", detail::json_text(tensor.name),
+                   stored_name(tensor.dtype), fmt::join(tensor.shape, ","), offset, end);
     offset = end;
   }
   text += '}';

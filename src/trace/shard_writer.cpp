@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/attempt.h"
+#include "base/text.h"
+
 namespace lockstep::trace {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int64_t kShardBytes = 16 << 20;
 
@@ -23,19 +28,65 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 ShardWriter::ShardWriter(std::string folder, Manifest manifest)
     : folder_(std::move(folder)), manifest_(std::move(manifest)) {}
 
+Result<void> ShardWriter::make_folder() {
+  std::error_code failed;
+  if (fs::exists(folder_, failed)) {
+    if (!fs::is_directory(folder_, failed))
+      return error("{}: exists and is no folder", printable(folder_));
+    if (!fs::is_empty(folder_, failed) || failed)
+      return error("{}: exists and is not empty; a trace is never written over",
+                   printable(folder_));
+    return {};
+  }
+  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing, failed);
+       missing = missing.parent_path())
+    made_folders_.push_back(missing.string());
+  fs::create_directories(folder_, failed);
+  if (failed)
+    return error("{}: cannot create the folder: {}", printable(folder_), failed.message());
+  return {};
+}
+
 Result<void> ShardWriter::start() {
   start_ = last_flush_ = std::chrono::steady_clock::now();
-  return write_manifest();
+  Result<void> started = attempt([&] { return take_folder(); });
+  if (!started.ok()) give_up();
+  return started;
+}
+
+// The manifest is created where none is, so that of several writers that found the folder empty
+// only one goes on.
+Result<void> ShardWriter::take_folder() {
+  LS_TRY_VOID(make_folder());
+  LS_TRY(OutputFile file, OutputFile::create(path("manifest.json")));
+  LS_TRY_VOID(file.write(bytes_of(to_json(manifest_))));
+  LS_TRY_VOID(file.publish_new());
+  started_ = true;
+  return {};
+}
+
+void ShardWriter::give_up() noexcept {
+  static_cast<void>(attempt([&]() -> Result<void> {
+    direct_.reset();
+    current_.reset();
+    if (const Result<void> kept = attempt([&] { return flush(); }); !kept.ok()) pending_.clear();
+    if (!manifest_.steps.empty()) return {};
+    std::error_code ignored;  // what is not empty stays
+    if (started_) fs::remove(path("manifest.json"), ignored);
+    for (const std::string& folder : made_folders_) fs::remove(folder, ignored);
+    return {};
+  }));
 }
 
 Result<void> ShardWriter::begin_step(const StepInfo& info, std::vector<StoredPlan> plans) {
-  Step step{info, std::move(plans), {}, 0};
+  Step step{info, std::move(plans), {}, {}, 0};
   std::vector<int64_t> places;
   for (const StoredPlan& plan : step.plans) {
     places.push_back(step.size_bytes);
     step.size_bytes += plan.size_bytes();
   }
   step.data.resize(step.plans.size());
+  step.arrived.resize(step.plans.size());
   if (step.size_bytes >= kShardBytes) {
     LS_TRY_VOID(flush());
     step.info.shard = next_shard();
@@ -50,8 +101,13 @@ Result<void> ShardWriter::begin_step(const StepInfo& info, std::vector<StoredPla
 }
 
 Result<void> ShardWriter::put(size_t plan, Buffer bytes) {
-  LS_CHECK(static_cast<int64_t>(bytes.size()) == current_->plans[plan].size_bytes(),
-           "{} was announced with another size", current_->plans[plan].name);
+  const StoredPlan& announced = current_->plans[plan];
+  if (static_cast<int64_t>(bytes.size()) != announced.size_bytes())
+    return error("value {}: found {} bytes, expected {}", printable(announced.name), bytes.size(),
+                 announced.size_bytes());
+  if (current_->arrived[plan])
+    return error("value {}: came twice in a step", printable(announced.name));
+  current_->arrived[plan] = true;
   if (direct_) {
     LS_TRY_VOID(direct_->write_at(direct_places_[plan], bytes));
     buffers_->give_back(std::move(bytes));
@@ -67,6 +123,11 @@ Result<void> ShardWriter::end_step(bool whole) {
     current_.reset();
     return {};
   }
+  const auto missing = std::ranges::find(current_->arrived, false);
+  if (missing != current_->arrived.end())
+    return error(
+        "value {}: never came, in a step that is whole",
+        printable(current_->plans[static_cast<size_t>(missing - current_->arrived.begin())].name));
   if (direct_) {
     LS_TRY_VOID(direct_->publish());
     direct_.reset();
@@ -90,18 +151,19 @@ Result<void> ShardWriter::flush() {
   for (const Step& step : pending_) plans.insert(plans.end(), step.plans.begin(), step.plans.end());
   LS_TRY(OutputFile file, OutputFile::create(path(shard)));
   LS_TRY_VOID(file.write(bytes_of(safetensors_header(plans))));
-  for (Step& step : pending_) {
-    for (Buffer& item : step.data) {
-      LS_TRY_VOID(file.write(item));
-      buffers_->give_back(std::move(item));
-    }
-    step.info.shard = shard;
-  }
+  for (const Step& step : pending_)
+    for (const Buffer& item : step.data) LS_TRY_VOID(file.write(item));
   LS_TRY_VOID(file.publish());
-  for (const Step& step : pending_) manifest_.steps.push_back(step.info);
-  pending_.clear();
+  // All steps or none are in the manifest, wherever memory ends: a second flush begins anew.
+  for (Step& step : pending_) step.info.shard = shard;
+  manifest_.steps.reserve(manifest_.steps.size() + pending_.size());
+  for (Step& step : pending_) manifest_.steps.push_back(std::move(step.info));
+  std::vector<Step> written = std::exchange(pending_, {});
   pending_bytes_ = 0;
-  return write_manifest();
+  LS_TRY_VOID(write_manifest());
+  for (Step& step : written)
+    for (Buffer& item : step.data) buffers_->give_back(std::move(item));
+  return {};
 }
 
 Result<void> ShardWriter::finish(const std::vector<int32_t>& tokens, int64_t dropped_steps) {
@@ -117,7 +179,7 @@ std::string ShardWriter::next_shard() {
 }
 
 std::string ShardWriter::path(const std::string& name) const {
-  return (std::filesystem::path(folder_) / name).string();
+  return (fs::path(folder_) / name).string();
 }
 
 Result<void> ShardWriter::write_manifest() {

@@ -23,15 +23,21 @@ class ShardWriter {
  public:
   ShardWriter(std::string folder, Manifest manifest);
 
-  Result<void> start();  // writes the first manifest
+  // Makes the folder, which must not hold anything, and writes the first manifest. Of several
+  // writers that want a folder one gets it.
+  Result<void> start();
 
-  // The values of a step, announced together, come in any order.
+  // The values of a step, announced together, come in any order, each once. One with another size
+  // is an error, and so is a whole step that lacks one.
   Result<void> begin_step(const StepInfo& info, std::vector<StoredPlan> plans);
   Result<void> put(size_t plan, Buffer bytes);
   Result<void> end_step(bool whole);
 
   Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps);
   Result<void> flush();
+  // After a failure: steps that are whole stay, if they can be written. Where there is none,
+  // nothing is left, and no folder that was made for it.
+  void give_up() noexcept;
 
   // What is written is given back here.
   BufferPool& buffers() { return *buffers_; }
@@ -40,16 +46,21 @@ class ShardWriter {
   struct Step {
     StepInfo info;
     std::vector<StoredPlan> plans;
-    std::vector<Buffer> data;  // by plan; unused where written directly
+    std::vector<Buffer> data;   // by plan; unused where written directly
+    std::vector<bool> arrived;  // by plan
     int64_t size_bytes = 0;
   };
 
   std::string next_shard();
   std::string path(const std::string& name) const;
+  Result<void> make_folder();
+  Result<void> take_folder();
   Result<void> write_manifest();
 
   std::unique_ptr<BufferPool> buffers_ = std::make_unique<BufferPool>();
   std::string folder_;
+  std::vector<std::string> made_folders_;  // the innermost first
+  bool started_ = false;
   Manifest manifest_;
   std::optional<Step> current_;
   std::optional<OutputFile> direct_;    // of the current step, where it is large

@@ -86,8 +86,18 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(done.stdout, plain.stdout)
         self.assertEqual(done.returncode, 2)
         self.assertIn("safetensors: cannot write: File too large", done.stderr)
-        self.assertFalse(check(self.folder)["complete"])
-        self.assertEqual([p.name for p in self.folder.iterdir() if ".part" in p.name], [])
+        self.assertIn("the recording failed", done.stderr)
+        self.assertEqual(list(self.folder.parent.iterdir()), [])  # no step was whole
+
+    def test_a_value_before_the_logits(self):
+        """It has all rows, where only the last row of logits is computed."""
+        for device in ("reference", "cpu"):
+            for logits in ("all", "last"):
+                folder = self.folder.with_name(f"{device}-{logits}")
+                done = self.run_program("-m", "haiku-granite", "-n", "3", "--device", device, "--trace", str(folder),
+                                        "--checkpoints", "output_projection,logits", "--logits", logits)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(check(folder)["complete"])
 
     def test_folder_that_is_there_is_not_written_over(self):
         self.folder.mkdir()

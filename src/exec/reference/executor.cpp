@@ -51,9 +51,9 @@ class ReferenceExecutor : public Executor {
       std::vector<const Matrix*> inputs;
       for (const op::ValueId id : op.inputs) inputs.push_back(&values[static_cast<size_t>(id)]);
       Matrix last_row;
-      if (computes_logits(op) && !step.all_logits) {
+      const bool last_op = i + 1 == program().ops.size();
+      if (!step.all_logits && (last_op || (projects(op) && !wants(step, op.outputs[0]))))
         if (inputs[0]->rows > 1) inputs[0] = &(last_row = only_last_row(*inputs[0]));
-      }
       Scores scores;
       Scores* wanted_scores = nullptr;
       if (std::holds_alternative<op::Attention>(op.what)) {
@@ -85,8 +85,9 @@ class ReferenceExecutor : public Executor {
   }
 
  private:
-  // The one projection outside the layers; it needs only the rows that somebody reads.
-  static bool computes_logits(const op::Op& op) {
+  // The one projection outside the layers, which computes the logits or what they are a multiple
+  // of: it needs only the rows that somebody reads.
+  static bool projects(const op::Op& op) {
     return op.layer < 0 && std::holds_alternative<op::Linear>(op.what);
   }
 
