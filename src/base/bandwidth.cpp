@@ -78,6 +78,7 @@ Result<Bandwidth> measure_read_bandwidth(int threads, int64_t buffer_bytes) {
     const std::span<uint64_t> words(buffer.get() + static_cast<size_t>(thread) * share, share);
     std::memset(words.data(), thread, words.size_bytes());  // touched first by its reader
     barrier.arrive_and_wait();
+    if (enough) return;
     const auto start = Clock::now();
     for (int pass = 0; pass < kMostPasses; ++pass) {
       const auto pass_start = Clock::now();
@@ -95,9 +96,16 @@ Result<Bandwidth> measure_read_bandwidth(int threads, int64_t buffer_bytes) {
   };
   {
     std::vector<std::jthread> helpers;
-    for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(work, thread);
-    work(0);
+    helpers.reserve(static_cast<size_t>(threads));
+    try {
+      for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(work, thread);
+      work(0);
+    } catch (...) {  // of starting a thread: those that wait already go home
+      enough = true;
+      static_cast<void>(barrier.arrive(threads - std::ssize(helpers)));
+    }
   }
+  if (best_seconds == 0) return error("cannot start {} threads", threads);
   return Bandwidth{static_cast<double>(bytes) / std::max(best_seconds, 1e-9), bytes};
 }
 

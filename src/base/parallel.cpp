@@ -39,10 +39,14 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
     } catch (...) {
       const std::lock_guard lock(failure_mutex);
       if (!failure) failure = std::current_exception();
+      next = count;  // the others need not go on
     }
   };
   std::vector<std::jthread> helpers;
-  for (int64_t i = 1; i < workers; ++i) helpers.emplace_back(work);
+  try {
+    for (int64_t i = 1; i < workers; ++i) helpers.emplace_back(work);
+  } catch (...) {  // no more threads, or no memory for one: those that there are will do
+  }
   work();
   helpers.clear();  // joins
   if (failure) std::rethrow_exception(failure);

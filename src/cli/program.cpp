@@ -5,9 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <new>
-#include <system_error>
 
+#include "base/no_throw.h"
 #include "cli/completion.h"
 #include "cli/help_format.h"
 #include "cli/words.h"
@@ -23,10 +22,8 @@ Result<int> guarded(const std::function<Result<int>()>& command) {
     if (outcome.ok() && std::fflush(stdout) != 0)
       return error("cannot write to standard output: {}", std::strerror(errno));
     return outcome;
-  } catch (const std::system_error& failure) {  // fmt::print throws these
-    return error("{}", failure.what());
-  } catch (const std::bad_alloc&) {
-    return error("out of memory");
+  } catch (...) {  // fmt::print throws too
+    return caught_error();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/no_throw.h"
 #include "gguf/fingerprint.h"
 
 namespace lockstep::engine {
@@ -54,23 +55,25 @@ Result<Recording> Recording::start(const trace::RecordOptions& options,
                                    const trace::JsonlLogOptions& log, const Session& session,
                                    trace::Manifest manifest, const Request& request,
                                    const std::string& prompt_text) {
-  Recording recording;
-  if (!options.folder.empty()) {
-    manifest.prompt = prompt_text;
-    manifest.tokens = request.prompt;
-    manifest.prompt_tokens = std::ssize(request.prompt);
-    manifest.sampling = to_json(request.sampling);
-    manifest.forward.context_length = session.program().context_length;
-    LS_TRY(
-        recording.recorder_,
-        trace::Recorder::create(session.program(), session.executor().dtype(), options, manifest));
-    recording.observers_.add(recording.recorder_.get());
-  }
-  if (!log.file.empty()) {
-    LS_TRY(recording.logger_, trace::JsonlLogger::create(session.program(), log));
-    recording.observers_.add(recording.logger_.get());
-  }
-  return recording;
+  return no_throw([&]() -> Result<Recording> {
+    Recording recording;
+    if (!options.folder.empty()) {
+      manifest.prompt = prompt_text;
+      manifest.tokens = request.prompt;
+      manifest.prompt_tokens = std::ssize(request.prompt);
+      manifest.sampling = to_json(request.sampling);
+      manifest.forward.context_length = session.program().context_length;
+      LS_TRY(recording.recorder_,
+             trace::Recorder::create(session.program(), session.executor().dtype(), options,
+                                     manifest));
+      recording.observers_.add(recording.recorder_.get());
+    }
+    if (!log.file.empty()) {
+      LS_TRY(recording.logger_, trace::JsonlLogger::create(session.program(), log));
+      recording.observers_.add(recording.logger_.get());
+    }
+    return recording;
+  });
 }
 
 void Recording::attach(Request& request) {
@@ -81,12 +84,14 @@ void Recording::attach(Request& request) {
 }
 
 Result<void> Recording::finish(const std::vector<TokenId>& prompt,
-                               const std::vector<TokenId>& generated) {
-  if (logger_ != nullptr) LS_TRY_VOID(logger_->finish());
-  if (recorder_ == nullptr) return {};
-  std::vector<TokenId> tokens = prompt;
-  tokens.insert(tokens.end(), generated.begin(), generated.end());
-  return recorder_->finish(tokens);
+                               const std::vector<TokenId>& generated, bool complete) {
+  return no_throw([&]() -> Result<void> {
+    if (logger_ != nullptr) LS_TRY_VOID(logger_->finish());
+    if (recorder_ == nullptr) return {};
+    std::vector<TokenId> tokens = prompt;
+    tokens.insert(tokens.end(), generated.begin(), generated.end());
+    return recorder_->finish(tokens, complete);
+  });
 }
 
 }  // namespace lockstep::engine

@@ -31,8 +31,10 @@ class Recording {
   // Tells the request who watches.
   void attach(Request& request);
 
-  // Writes what is left, so that a disk that is full shows.
-  Result<void> finish(const std::vector<TokenId>& prompt, const std::vector<TokenId>& generated);
+  // Writes what is left, so that a disk that is full shows. Not complete: the generation was cut
+  // short, and the trace says so.
+  Result<void> finish(const std::vector<TokenId>& prompt, const std::vector<TokenId>& generated,
+                      bool complete = true);
 
  private:
   Recording() = default;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/no_throw.h"
 #include "engine/stop.h"
 
 namespace lockstep::engine {
@@ -47,15 +48,19 @@ std::string_view name(StopReason reason) {
 Result<Session> Session::create(const model::Model& model, const tokenizer::Tokenizer* tokenizer,
                                 const exec::Device& device, const exec::Options& options,
                                 int64_t context_length) {
-  LS_TRY(op::Program program, model.program(context_length));
-  return create(std::move(program), tokenizer, device, options);
+  return no_throw([&]() -> Result<Session> {
+    LS_TRY(op::Program program, model.program(context_length));
+    return create(std::move(program), tokenizer, device, options);
+  });
 }
 
 Result<Session> Session::create(op::Program program, const tokenizer::Tokenizer* tokenizer,
                                 const exec::Device& device, const exec::Options& options) {
-  auto kept = std::make_unique<op::Program>(std::move(program));
-  LS_TRY(auto executor, device.create(*kept, options));
-  return Session(std::move(kept), std::move(executor), tokenizer);
+  return no_throw([&]() -> Result<Session> {
+    auto kept = std::make_unique<op::Program>(std::move(program));
+    LS_TRY(auto executor, device.create(*kept, options));
+    return Session(std::move(kept), std::move(executor), tokenizer);
+  });
 }
 
 Result<exec::View> evaluate(exec::Executor& executor, exec::Step step) {
@@ -84,6 +89,11 @@ int64_t Session::reusable(const Request& request) const {
 
 Result<Outcome> Session::generate(const Request& request, const OnToken& on_token,
                                   const std::atomic<bool>* cancel) {
+  return no_throw([&] { return run_loop(request, on_token, cancel); });
+}
+
+Result<Outcome> Session::run_loop(const Request& request, const OnToken& on_token,
+                                  const std::atomic<bool>* cancel) {
   LS_TRY_VOID(check(request.sampling));
   const auto prompt_size = static_cast<int64_t>(request.prompt.size());
   if (prompt_size > program_->context_length)
@@ -92,6 +102,7 @@ Result<Outcome> Session::generate(const Request& request, const OnToken& on_toke
   Outcome outcome;
   outcome.reused = reusable(request);
   executor_->rewind(outcome.reused);
+  prompt_positions_ = std::min(prompt_positions_, outcome.reused);
   history_ = request.prompt;
   const auto cancelled = [&] { return cancel != nullptr && *cancel; };
 

@@ -66,6 +66,7 @@ class Session {
 
   // What the prompt shares with the tokens of the call before stays in the KV cache, where that
   // leaves every bit of the result as it is and nobody observes: an observer sees all positions.
+  // Whatever throws (no memory, `on_token`, the observer) is an error of this call alone.
   Result<Outcome> generate(const Request& request, const OnToken& on_token,
                            const std::atomic<bool>* cancel = nullptr);
 
@@ -77,6 +78,8 @@ class Session {
           const tokenizer::Tokenizer* tokenizer)
       : program_(std::move(program)), executor_(std::move(executor)), tokenizer_(tokenizer) {}
 
+  Result<Outcome> run_loop(const Request& request, const OnToken& on_token,
+                           const std::atomic<bool>* cancel);
   int64_t reusable(const Request& request) const;
 
   std::unique_ptr<op::Program> program_;  // its address stays when the Session moves

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/no_throw.h"
+
 namespace lockstep::exec {
 
 int64_t View::size() const {
@@ -32,6 +34,10 @@ void Observers::end_step(bool whole) {
 }
 
 Result<View> Executor::run(const Step& step) {
+  return no_throw([&] { return run_checked(step); });
+}
+
+Result<View> Executor::run_checked(const Step& step) {
   const auto count = static_cast<int64_t>(step.tokens.size());
   if (count == 0) return error("no tokens to evaluate");
   if (count > program_.context_length - positions_)
@@ -41,7 +47,7 @@ Result<View> Executor::run(const Step& step) {
     if (token < 0 || token >= program_.vocabulary)
       return error("token {} is outside the vocabulary of {}", token, program_.vocabulary);
   if (step.observer != nullptr) step.observer->begin_step(positions_, count);
-  Result<View> logits = evaluate(step);
+  Result<View> logits = no_throw([&] { return evaluate(step); });
   if (step.observer != nullptr) step.observer->end_step(logits.ok());
   if (logits.ok()) positions_ += count;
   return logits;

@@ -76,7 +76,8 @@ class Executor {
   virtual ~Executor() = default;
 
   // Logits [rows, vocabulary], valid until the next call. An error (a token outside the
-  // vocabulary, a full context, cancellation) leaves the positions as they were.
+  // vocabulary, a full context, cancellation, no memory, an exception of the observer) leaves the
+  // positions as they were.
   Result<View> run(const Step& step);
 
   // How many positions the KV cache holds; forgetting those from `positions` on.
@@ -102,6 +103,8 @@ class Executor {
   const op::Program& program() const { return program_; }
 
  private:
+  Result<View> run_checked(const Step& step);
+
   const op::Program& program_;
   int64_t positions_ = 0;
 };

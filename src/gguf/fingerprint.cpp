@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <new>
 
 #include <xxhash.h>
 
@@ -42,7 +43,7 @@ template <class Advance>
 std::string hash_data(std::span<const std::byte> data, const Advance& advance) {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
-  LS_CHECK(state != nullptr, "no memory for a hash");
+  if (state == nullptr) throw std::bad_alloc();
   XXH3_128bits_reset(state.get());
   while (!data.empty()) {
     const auto chunk = data.first(std::min(data.size(), kChunkBytes));

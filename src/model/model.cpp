@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/no_throw.h"
 #include "model/forward.h"
 
 namespace lockstep::model {
@@ -48,8 +49,10 @@ std::vector<std::string> problems_of(const gguf::File& file) {
 }
 
 Result<Model> Model::load(const std::string& path) {
-  LS_TRY(gguf::File file, gguf::File::open(path));
-  return load(std::move(file));
+  return no_throw([&]() -> Result<Model> {
+    LS_TRY(gguf::File file, gguf::File::open(path));
+    return load(std::move(file));
+  });
 }
 
 Result<Model> Model::load(gguf::File file) {

@@ -1,11 +1,11 @@
 #include "server/worker.h"
 
 #include <filesystem>
-#include <new>
 
 #include <boost/asio/post.hpp>
 #include <xxhash.h>
 
+#include "base/no_throw.h"
 #include "engine/recording.h"
 
 namespace lockstep::server {
@@ -13,21 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ApiError shutting_down() {
-  return {503, "SHUTTING_DOWN", "the server is stopping and takes no more jobs", ""};
+ApiError problem_of(const Error& failure) {
+  if (failure.message == kNoMemoryMessage)
+    return {500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
+  return {500, "INTERNAL", failure.message, ""};
 }
 
-// What went wrong, from within a catch: nothing that a job does ends the worker.
-ApiError caught() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return {500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
-  } catch (const std::exception& problem) {
-    return {500, "INTERNAL", fmt::format("an error of the server's own: {}", problem.what()), ""};
-  } catch (...) {
-    return {500, "INTERNAL", "an error of the server's own", ""};
-  }
+ApiError shutting_down() {
+  return {503, "SHUTTING_DOWN", "the server is stopping and takes no more jobs", ""};
 }
 
 }  // namespace
@@ -148,7 +141,7 @@ void Worker::tell(const std::shared_ptr<Job>& job, std::function<void()> news) {
     try {
       news();
     } catch (...) {
-      end_early(job, caught(), "error");
+      end_early(job, problem_of(caught_error()), "error");
     }
   });
 }
@@ -211,7 +204,7 @@ void Worker::compute() {
     try {
       end = run(job);
     } catch (...) {
-      end.problem = caught();
+      end.problem = problem_of(caught_error());
     }
     tell(job, [this, job, end] { over(job, end); });
   }
@@ -274,7 +267,7 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
         !written.ok())
       failed_to_record(written.error());
   if (!outcome.ok()) {
-    end.problem = ApiError{500, "INTERNAL", outcome.error().message, ""};
+    end.problem = problem_of(outcome.error());
     return end;
   }
   end.reason = outcome->reason;

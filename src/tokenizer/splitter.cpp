@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -109,7 +110,10 @@ struct Splitter::Pattern {
     while (done < size) {
       // The bytes are known to be UTF-8. No match, or none within the limits of PCRE2 (which our
       // patterns stay far below): the rest is one piece.
-      if (pcre2_match(code.get(), bytes, size, done, PCRE2_NO_UTF_CHECK, match, context) < 0) break;
+      const int matched =
+          pcre2_match(code.get(), bytes, size, done, PCRE2_NO_UTF_CHECK, match, context);
+      if (matched == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
+      if (matched < 0) break;
       if (place[1] <= done) break;  // an empty match cuts nothing
       if (place[0] > done) out.push_back({range.begin + done, range.begin + place[0]});
       out.push_back({range.begin + place[0], range.begin + place[1]});
@@ -154,7 +158,7 @@ std::vector<std::string_view> Splitter::split(std::string_view text) const {
       pcre2_match_context_create(nullptr));
   const std::unique_ptr<pcre2_jit_stack, FreeJitStack> stack(
       pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr));
-  LS_CHECK(match && context && stack, "out of memory");
+  if (!match || !context || !stack) throw std::bad_alloc();
   pcre2_set_match_limit(context.get(), UINT32_MAX);
   pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
 

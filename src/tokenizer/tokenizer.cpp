@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include "base/no_throw.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/pre_tokenizers.h"
 #include "tokenizer/special_tokens.h"
@@ -133,8 +134,10 @@ class VocabTokenizer final : public Tokenizer {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const gguf::File& file) {
-  LS_TRY(Vocab vocab, read_vocab(file));
-  return create(std::move(vocab));
+  return no_throw([&]() -> Result<std::unique_ptr<Tokenizer>> {
+    LS_TRY(Vocab vocab, read_vocab(file));
+    return create(std::move(vocab));
+  });
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::create(Vocab vocab) {

@@ -6,15 +6,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/attempt.h"
+#include "base/no_throw.h"
 #include "trace/checkpoints.h"
 #include "trace/jsonl.h"
 
 namespace lockstep::trace {
 
 struct JsonlLogger::State {
-  State(const op::Program& p, JsonlLogOptions o, std::FILE* f)
-      : program(p), options(std::move(o)), file(f), chosen(p.values.size()) {}
+  State(const op::Program& p, JsonlLogOptions o)
+      : program(p), options(std::move(o)), chosen(p.values.size()) {}
   ~State() {
     if (file != nullptr) std::fclose(file);
   }
@@ -23,7 +23,7 @@ struct JsonlLogger::State {
 
   const op::Program& program;
   JsonlLogOptions options;
-  std::FILE* file;
+  std::FILE* file = nullptr;
   std::vector<bool> chosen;  // by value
   int64_t first_position = 0;
   int64_t tokens = 0;
@@ -47,11 +47,11 @@ Result<JsonlLogOptions> JsonlLogOptions::from_environment() {
 Result<std::unique_ptr<JsonlLogger>> JsonlLogger::create(const op::Program& program,
                                                          const JsonlLogOptions& options) {
   LS_TRY(const std::vector<op::ValueId> chosen, select_checkpoints(program, "layers"));
-  std::FILE* file = std::fopen(options.file.c_str(), "ae");
-  if (file == nullptr)
+  auto state = std::make_unique<State>(program, options);
+  state->file = std::fopen(options.file.c_str(), "ae");
+  if (state->file == nullptr)
     return error("{}: cannot write the log (ORCH_LOG_FILE): {}", options.file,
                  std::strerror(errno));
-  auto state = std::make_unique<State>(program, options, file);
   for (const op::ValueId id : chosen) state->chosen[static_cast<size_t>(id)] = true;
   return std::unique_ptr<JsonlLogger>(new JsonlLogger(std::move(state)));
 }
@@ -70,7 +70,7 @@ bool JsonlLogger::wants(op::ValueId id) const {
 }
 
 void JsonlLogger::see(op::ValueId id, const exec::View& view) {
-  if (state_->failure == 0 && !attempt([&] { return add_lines(id, view); }).ok())
+  if (state_->failure == 0 && !no_throw([&] { return add_lines(id, view); }).ok())
     state_->failure = ENOMEM;
 }
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/attempt.h"
+#include "base/no_throw.h"
 #include "trace/checkpoints.h"
 #include "trace/shard_writer.h"
 #include "trace/write_queue.h"
@@ -81,7 +81,7 @@ struct Recorder::State {
   template <class Body>
   void guarded(const Body& body) noexcept {
     if (!outcome.ok()) return;
-    if (outcome = attempt(body); !outcome.ok()) {
+    if (outcome = no_throw(body); !outcome.ok()) {
       pieces.clear();
       piece_bytes = 0;
     }
@@ -110,7 +110,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const op::Program& program, D
                                                    const RecordOptions& options,
                                                    const Manifest& start) {
   std::unique_ptr<Recorder> recorder;
-  LS_TRY_VOID(attempt([&]() -> Result<void> {
+  LS_TRY_VOID(no_throw([&]() -> Result<void> {
     LS_TRY(recorder, begin(program, dtype, options, start));
     return {};
   }));
@@ -139,7 +139,7 @@ Recorder::Recorder(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Recorder::~Recorder() {
   if (state_->finished) return;
   static_cast<void>(state_->queue.finish());
-  static_cast<void>(attempt([&] { return state_->writer.flush(); }));
+  static_cast<void>(no_throw([&] { return state_->writer.flush(); }));
 }
 
 void Recorder::begin_step(int64_t first_position, int64_t tokens) {
@@ -170,11 +170,11 @@ void Recorder::end_step(bool whole) {
   state_->guarded([&] { return state_->hand_over(whole); });
 }
 
-Result<void> Recorder::finish(const std::vector<int32_t>& tokens) {
+Result<void> Recorder::finish(const std::vector<int32_t>& tokens, bool complete) {
   State& state = *state_;
   state.finished = true;
   state.guarded([&]() -> Result<void> {
-    state.queue.push(0, [&] { return state.writer.finish(tokens, state.dropped); });
+    state.queue.push(0, [&] { return state.writer.finish(tokens, state.dropped, complete); });
     return {};
   });
   Result<void> written = state.queue.finish();

@@ -41,8 +41,9 @@ class Recorder : public exec::Observer {
   // Whether the executor should compute logits for every token.
   bool wants_all_logits() const;
 
-  // Writes what is left. `tokens`: all of them, prompt first.
-  Result<void> finish(const std::vector<int32_t>& tokens);
+  // Writes what is left. `tokens`: all of them, prompt first. Not complete: the generation was cut
+  // short, and the manifest says so.
+  Result<void> finish(const std::vector<int32_t>& tokens, bool complete = true);
 
  private:
   struct State;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/attempt.h"
+#include "base/no_throw.h"
 #include "base/text.h"
 
 namespace lockstep::trace {
@@ -49,7 +49,7 @@ Result<void> ShardWriter::make_folder() {
 
 Result<void> ShardWriter::start() {
   start_ = last_flush_ = std::chrono::steady_clock::now();
-  Result<void> started = attempt([&] { return take_folder(); });
+  Result<void> started = no_throw([&] { return take_folder(); });
   if (!started.ok()) give_up();
   return started;
 }
@@ -66,10 +66,10 @@ Result<void> ShardWriter::take_folder() {
 }
 
 void ShardWriter::give_up() noexcept {
-  static_cast<void>(attempt([&]() -> Result<void> {
+  static_cast<void>(no_throw([&]() -> Result<void> {
     direct_.reset();
     current_.reset();
-    if (const Result<void> kept = attempt([&] { return flush(); }); !kept.ok()) pending_.clear();
+    if (const Result<void> kept = no_throw([&] { return flush(); }); !kept.ok()) pending_.clear();
     if (!manifest_.steps.empty()) return {};
     std::error_code ignored;  // what is not empty stays
     if (started_) fs::remove(path("manifest.json"), ignored);
@@ -166,11 +166,12 @@ Result<void> ShardWriter::flush() {
   return {};
 }
 
-Result<void> ShardWriter::finish(const std::vector<int32_t>& tokens, int64_t dropped_steps) {
+Result<void> ShardWriter::finish(const std::vector<int32_t>& tokens, int64_t dropped_steps,
+                                 bool complete) {
   LS_TRY_VOID(flush());
   manifest_.tokens = tokens;
   manifest_.dropped_steps = dropped_steps;
-  manifest_.complete = true;
+  manifest_.complete = complete;
   return write_manifest();
 }
 

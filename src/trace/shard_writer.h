@@ -33,7 +33,8 @@ class ShardWriter {
   Result<void> put(size_t plan, Buffer bytes);
   Result<void> end_step(bool whole);
 
-  Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps);
+  Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps,
+                      bool complete = true);
   Result<void> flush();
   // After a failure: steps that are whole stay, if they can be written. Where there is none,
   // nothing is left, and no folder that was made for it.

@@ -5,7 +5,7 @@
 
 #include <sys/resource.h>
 
-#include "base/attempt.h"
+#include "base/no_throw.h"
 
 namespace lockstep::trace {
 namespace {
@@ -25,7 +25,7 @@ std::thread WriteQueue::make_thread(std::function<void()> body) {
 }
 
 Result<void> WriteQueue::start(const StartThread& start_thread) {
-  const Result<void> started = attempt([&]() -> Result<void> {
+  const Result<void> started = no_throw([&]() -> Result<void> {
     thread_ = start_thread([this] { work(); });
     return {};
   });
@@ -76,7 +76,7 @@ void WriteQueue::work() {
     jobs_.pop_front();
     lock.unlock();
     if (outcome_.ok()) {
-      outcome_ = attempt(item.job);
+      outcome_ = no_throw(item.job);
       failed_ = !outcome_.ok();
     }
     item.job = nullptr;  // its bytes go before the count of them does

@@ -1,5 +1,7 @@
 #include "exec/cpu/team.h"
 
+#include <utility>
+
 #include <pthread.h>
 #include <sched.h>
 
@@ -42,12 +44,18 @@ std::vector<int> usable_cores() {
 
 }  // namespace
 
-Team::Team(int size) : size_(size) {
+Team::Team(int size) {
   // Each helper stays on a core of its own where there are enough; the caller's thread is not ours
   // to bind.
   const std::vector<int> cores = usable_cores();
+  threads_.reserve(static_cast<size_t>(size));
   for (int member = 1; member < size; ++member) {
-    threads_.emplace_back([this, member] { work(member); });
+    try {
+      threads_.emplace_back([this, member] { work(member); });
+    } catch (...) {  // no memory for its stack, or too many threads: those that there are will do
+      break;
+    }
+    size_ = member + 1;
     if (static_cast<int>(cores.size()) < size) continue;
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -69,20 +77,43 @@ void Team::run(const std::function<void(int)>& job) {
   job_ = &job;
   job_number_.fetch_add(1, std::memory_order_release);
   job_number_.notify_all();
-  job(0);
-  meet();  // with the others at the end of work()
+  take_part(0);
+  if (!failed_) return;
+  failed_ = false;
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+// Every member is at the same meeting at any time, since a job has all of them meet alike. One that
+// fails goes to the meeting that the others will come to next, which ends the job for all. A last
+// meeting then makes sure that nobody is inside the job any more.
+void Team::take_part(int member) {
+  try {
+    (*job_)(member);
+  } catch (const Left&) {
+    static_cast<void>(arrive());
+    return;
+  } catch (...) {
+    if (!failed_.exchange(true)) failure_ = std::current_exception();
+  }
+  if (arrive()) static_cast<void>(arrive());
 }
 
 void Team::meet() {
-  if (size_ == 1) return;
+  if (size_ > 1 && arrive()) throw Left{};
+}
+
+// Waits for all members. Whether one has failed is decided for all alike, by the last that comes:
+// the flag itself may be set by one that has gone on already.
+bool Team::arrive() {
   const uint32_t meeting = meetings_.load(std::memory_order_acquire);
   if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     waiting_.store(0, std::memory_order_relaxed);
-    meetings_.fetch_add(1, std::memory_order_release);
+    const bool failed = failed_;
+    meetings_.store((meeting / 2 + 1) * 2 + (failed ? 1 : 0), std::memory_order_release);
     meetings_.notify_all();
-    return;
+    return failed;
   }
-  await_change(meetings_, meeting);
+  return await_change(meetings_, meeting) % 2 != 0;
 }
 
 void Team::work(int member) {
@@ -90,8 +121,7 @@ void Team::work(int member) {
   while (true) {
     seen = await_change(job_number_, seen);
     if (stop_) return;
-    (*job_)(member);
-    meet();
+    take_part(member);
   }
 }
 

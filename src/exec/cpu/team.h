@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@ namespace lockstep::exec::cpu {
 // then asleep, until there is work.
 class Team {
  public:
+  // Where the system starts no more threads, the team is smaller.
   explicit Team(int size);
   ~Team();
   Team(const Team&) = delete;
@@ -20,21 +22,30 @@ class Team {
 
   int size() const { return size_; }
 
-  // Calls job(member) on every member and returns when all are done.
+  // Calls job(member) on every member and returns when all are done. The first exception that one
+  // throws ends the job at the others' next meeting and is thrown again here; the team is as
+  // before then.
   void run(const std::function<void(int member)>& job);
 
-  // To be called by every member inside a job: nobody goes on before all have come.
+  // To be called by every member inside a job: nobody goes on before all have come. It leaves the
+  // job with an exception of its own where another member failed.
   void meet();
 
  private:
-  void work(int member);
+  struct Left {};  // a member leaves the job since another failed
 
-  const int size_;
+  void work(int member);
+  void take_part(int member);
+  bool arrive();
+
+  int size_ = 1;
   const std::function<void(int)>* job_ = nullptr;
   std::atomic<uint32_t> job_number_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;  // of the member that set failed_ first
   alignas(64) std::atomic<int> waiting_{0};
-  alignas(64) std::atomic<uint32_t> meetings_{0};
+  alignas(64) std::atomic<uint32_t> meetings_{0};  // twice their number; odd after a failed one
   std::vector<std::jthread> threads_;
 };
 
