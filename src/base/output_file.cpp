@@ -24,12 +24,17 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.part-{}-{}", path, ::getpid(), counter++);
 }
 
-}  // namespace
-
-OutputFile::OutputFile(std::string path, std::string temporary, int fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {
-  buffer_.reserve(kBufferBytes);
+std::string folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
 }
+
+// What the system calls a file that this process has open.
+std::string own_link(int fd) {
+  return fmt::format("/proc/self/fd/{}", fd);
+}
+
+}  // namespace
 
 OutputFile::OutputFile(OutputFile&& other) noexcept {
   *this = std::move(other);
@@ -38,6 +43,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept {
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(temporary_, other.temporary_);
+  std::swap(part_name_, other.part_name_);
   std::swap(fd_, other.fd_);
   std::swap(buffer_, other.buffer_);
   return *this;
@@ -58,11 +64,50 @@ Result<OutputFile> OutputFile::create(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return error("{}: cannot write: found {}, expected a file or nothing", printable(path),
                  S_ISDIR(info.st_mode) ? "a folder" : "something that is no regular file");
-  OutputFile file(path, temporary_name(path), -1);  // has its memory before there is a file
-  file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file.fd_ >= 0) return file;
-  file.temporary_.clear();  // somebody else's, if it is there
-  return file.failed("write", errno);
+  OutputFile file;
+  file.path_ = path;
+  file.buffer_.reserve(kBufferBytes);
+  file.open_unnamed();
+  if (file.fd_ < 0) LS_TRY_VOID(file.open_named());
+  return file;
+}
+
+// Leaves it closed where the file system or the way to name it later is missing.
+void OutputFile::open_unnamed() {
+  fd_ = ::open(folder_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (fd_ >= 0 && ::access(own_link(fd_).c_str(), F_OK) != 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<void> OutputFile::open_named() {
+  set_temporary();
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ >= 0) return {};
+  const int code = errno;
+  temporary_.clear();  // it is not ours
+  part_name_ = {};
+  return error("{}: cannot write: {}", printable(path_), std::strerror(code));
+}
+
+void OutputFile::set_temporary() {
+  temporary_ = temporary_name(path_);
+  part_name_ = PartName(temporary_);
+}
+
+// A link never takes the place of another file: where there is one, it gets another name first, and
+// then the other's by renaming.
+Result<void> OutputFile::name_it() {
+  const std::string link = own_link(fd_);
+  const auto link_as = [&](const std::string& name) {
+    return ::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  };
+  if (link_as(path_)) return {};
+  if (errno != EEXIST) return failed("name", errno);
+  set_temporary();
+  if (link_as(temporary_)) return {};
+  const int code = errno;
+  temporary_.clear();
+  part_name_ = {};
+  return failed("name", code);
 }
 
 Result<void> OutputFile::reserve(int64_t bytes) {
@@ -118,9 +163,12 @@ Result<void> OutputFile::write_all(std::span<const std::byte> bytes) {
 
 Result<void> OutputFile::publish() {
   LS_TRY_VOID(flush());
+  if (temporary_.empty()) LS_TRY_VOID(name_it());
   if (::close(std::exchange(fd_, -1)) != 0) return failed("write", errno);
+  if (temporary_.empty()) return {};
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename", errno);
   temporary_.clear();
+  part_name_ = {};
   return {};
 }
 
@@ -146,8 +194,7 @@ Result<void> OutputFile::finish() {
   LS_TRY_VOID(publish());
   // The name itself reaches the disk with its folder; where that cannot be opened, the file is
   // still whole.
-  const auto folder = std::filesystem::path(path_).parent_path();
-  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0) {
     ::fsync(fd);
     ::close(fd);

@@ -1,5 +1,6 @@
-// A file in the making: written beside its target, and under the target's name only when it is
-// whole. Whatever goes wrong leaves nothing behind.
+// A file in the making: without a name where the file system can do that, else under another one
+// beside its target, and under the target's name only when it is whole. Whatever goes wrong leaves
+// nothing behind; only a kill that no program can catch leaves a file that had to have a name.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/part_names.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -38,13 +40,18 @@ class OutputFile {
   Result<void> publish_new();
 
  private:
-  OutputFile(std::string path, std::string temporary, int fd);
+  OutputFile() = default;
+  void open_unnamed();
+  Result<void> open_named();
+  Result<void> name_it();
+  void set_temporary();
   Error failed(const char* what, int code) const;
   Result<void> write_all(std::span<const std::byte> bytes);
   Result<void> flush();
 
   std::string path_;
-  std::string temporary_;  // empty once it is gone
+  std::string temporary_;  // the other name; empty where it has none
+  PartName part_name_;     // of temporary_
   int fd_ = -1;
   std::vector<std::byte> buffer_;  // small writes are gathered here
 };

@@ -36,10 +36,13 @@ struct Flags {
 
 std::atomic<bool> interrupted = false;
 
-// The first Ctrl-C ends the generation with what there is; the second one ends the program.
-void on_interrupt(int) {
+std::atomic<int> ending_signal = 0;
+
+// The first Ctrl-C or SIGTERM ends the generation with what there is; the second one the program.
+void on_interrupt(int signal) {
+  ending_signal = signal;
   interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
 }
 
 // Standard output, which may stop taking text: a full disk, or a reader that went away.
@@ -118,6 +121,7 @@ Result<int> run(const Flags& flags) {
   recording.attach(request);
 
   std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away ends the run, not the recording
   TextOut out;
   bool first = true;
@@ -138,10 +142,11 @@ Result<int> run(const Flags& flags) {
     out.write("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
   // Last, so that a disk that is full does not cost the text.
-  const Result<void> recorded = recording.finish(request.prompt, outcome.tokens);
+  const bool complete = outcome.reason != engine::StopReason::kCancelled;
+  const Result<void> recorded = recording.finish(request.prompt, outcome.tokens, complete);
   if (!recorded.ok()) return error("the recording failed: {}", recorded.error().message);
   LS_TRY_VOID(out.result());
-  return kDone;
+  return complete || ending_signal == 0 ? kDone : 128 + ending_signal;
 }
 
 std::function<Result<int>()> declare(CLI::App& app) {

@@ -2,11 +2,13 @@
 #include <cstdio>
 
 #include "base/no_throw.h"
+#include "base/part_names.h"
 #include "cli/command.h"
 #include "cli/program.h"
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write, told as such
+  lockstep::remove_parts_on_signals();
   try {
     lockstep::cli::Program program;
     return program.run({argv + (argc > 0 ? 1 : 0), argv + argc});

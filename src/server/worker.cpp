@@ -263,7 +263,8 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
   send();
   if (recording)
     if (const auto written = recording->finish(
-            job->request.prompt, outcome.ok() ? outcome->tokens : std::vector<engine::TokenId>());
+            job->request.prompt, outcome.ok() ? outcome->tokens : std::vector<engine::TokenId>(),
+            outcome.ok() && outcome->reason != engine::StopReason::kCancelled);
         !written.ok())
       failed_to_record(written.error());
   if (!outcome.ok()) {

@@ -115,18 +115,22 @@ class TraceTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), place)
             self.assertIn(str(place), done.stderr)
 
-    def test_interrupt_leaves_a_complete_trace(self):
-        process = subprocess.Popen([*RUN, "-n", "240", "--trace", str(self.folder)], stdout=subprocess.PIPE, text=True)
-        process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        self.assertEqual(process.wait(), 0)
-        process.stdout.close()
-        manifest = check(self.folder)
-        self.assertTrue(manifest["complete"])
-        self.assertTrue(rest.endswith("\n"))
-        last = manifest["steps"][-1]
-        self.assertGreaterEqual(len(manifest["tokens"]), last["first_pos"] + last["n_tokens"])
+    def test_a_signal_leaves_a_trace_that_says_so(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(signal=number):
+                folder = pathlib.Path(f"{self.folder}-{number}")
+                process = subprocess.Popen([*RUN, "-n", "1000", "--trace", str(folder)],
+                                           stdout=subprocess.PIPE, text=True)
+                process.stdout.read(1)
+                process.send_signal(number)
+                rest = process.stdout.read()
+                self.assertEqual(process.wait(), status)
+                process.stdout.close()
+                manifest = check(folder)
+                self.assertFalse(manifest["complete"])
+                self.assertTrue(rest.endswith("\n"))
+                last = manifest["steps"][-1]
+                self.assertGreaterEqual(len(manifest["tokens"]), last["first_pos"] + last["n_tokens"])
 
 
 if __name__ == "__main__":
