@@ -113,33 +113,29 @@ void Api::metrics(const HttpRequest&, const Answer& answer) {
   answer->respond(std::move(response));
 }
 
-void Api::submit(JobFields& fields, const Answer& answer, const Listener& listener) {
+void Api::submit(JobFields fields, const Answer& answer, std::shared_ptr<JobListener> listener) {
   auto job = std::make_shared<Job>();
   job->id = fields.id;
-  if (auto problem = model_.prepare(fields, job->request, job->prompt_text))
-    return answer->respond(error_response(*problem));
-  job->tokens_in = std::ssize(job->request.prompt);
-  job->seed = job->request.sampling.seed;
-  answer->entry.job_id = job->id;
-  answer->entry.tokens_in = job->tokens_in;
-  if (log_prompts_) answer->entry.prompt = job->prompt_text;
+  job->fields = std::move(fields);
+  job->listener = std::move(listener);
+  job->log_prompt = log_prompts_;
   if (auto problem = worker_.submit(job)) {
+    answer->entry.job_id = job->id;
     answer->entry.outcome = problem->code;
     return answer->respond(error_response(*problem));
   }
-  // The compute thread's news come through the network thread's queue: none of it can come before
-  // these lines are done.
+  // The other threads' news come through the network thread's queue: none of it can come before
+  // this line is done.
   answer->on_gone = [this, weak = std::weak_ptr(job)] {
     if (const auto left = weak.lock()) worker_.abandon(left);
   };
-  job->listener = listener();
 }
 
 void Api::execute(const HttpRequest& request, const Answer& answer) {
   JobFields fields;
   if (const auto problem = read_execute(request.body, fields))
     return answer->respond(error_response(*problem));
-  submit(fields, answer, [&] { return execute_reply(answer, model_); });
+  submit(std::move(fields), answer, execute_reply(answer, model_));
 }
 
 void Api::completion(const HttpRequest& request, const Answer& answer) {
@@ -147,7 +143,8 @@ void Api::completion(const HttpRequest& request, const Answer& answer) {
   if (const auto problem = read_completion(request.body, fields))
     return answer->respond(error_response(*problem));
   fields.id = random_id("cmpl");
-  submit(fields, answer, [&] { return openai_reply(answer, model_, fields); });
+  auto reply = openai_reply(answer, model_, fields);
+  submit(std::move(fields), answer, std::move(reply));
 }
 
 void Api::chat(const HttpRequest& request, const Answer& answer) {
@@ -155,7 +152,8 @@ void Api::chat(const HttpRequest& request, const Answer& answer) {
   if (const auto problem = read_chat(request.body, fields))
     return answer->respond(error_response(*problem));
   fields.id = random_id("chatcmpl");
-  submit(fields, answer, [&] { return openai_reply(answer, model_, fields); });
+  auto reply = openai_reply(answer, model_, fields);
+  submit(std::move(fields), answer, std::move(reply));
 }
 
 void Api::cancel(const HttpRequest& request, const Answer& answer) {

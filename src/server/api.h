@@ -40,8 +40,7 @@ class Api {
   void completion(const HttpRequest& request, const Answer& answer);
   void chat(const HttpRequest& request, const Answer& answer);
 
-  using Listener = std::function<std::shared_ptr<JobListener>()>;
-  void submit(JobFields& fields, const Answer& answer, const Listener& listener);
+  void submit(JobFields fields, const Answer& answer, std::shared_ptr<JobListener> listener);
   nlohmann::ordered_json model_json() const;
   double uptime_seconds() const;
 

@@ -9,6 +9,7 @@
 
 #include "engine/session.h"
 #include "server/api_error.h"
+#include "server/job_fields.h"
 
 namespace lockstep::server {
 
@@ -36,11 +37,13 @@ struct JobEnd {
   double decode_seconds = 0;
 };
 
-// Told in this order: started, tokens, ended; ended comes once, whatever happens. On the network
-// thread.
+// Told in this order: accepted, started, tokens, ended; ended comes once, whatever happens. Or it
+// is told nothing but that the job was refused. On the network thread.
 class JobListener {
  public:
   virtual ~JobListener() = default;
+  virtual void accepted(const Job& job) = 0;
+  virtual void refused(const ApiError& problem) = 0;
   virtual void started(const Job& job) = 0;
   virtual void token(const Job& job, const JobToken& token) = 0;
   virtual void ended(const Job& job, const JobEnd& end) = 0;
@@ -48,7 +51,9 @@ class JobListener {
 
 struct Job {
   std::string id;
-  engine::Request request;  // of the compute thread, once the job is under way
+  JobFields fields;  // what was asked for; of the preparing thread
+  // What becomes of it: of the preparing thread, then of the compute thread.
+  engine::Request request;
   std::string prompt_text;
   int64_t tokens_in = 0;
   uint64_t seed = 0;
@@ -57,6 +62,8 @@ struct Job {
 
   // Of the network thread.
   std::shared_ptr<JobListener> listener;  // gone once it was told the end
+  bool log_prompt = false;
+  bool prepared = false;
   bool started = false;
   bool ended = false;
   int64_t tokens_seen = 0;

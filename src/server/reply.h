@@ -14,6 +14,15 @@ class Reply : public JobListener {
   Reply(std::shared_ptr<Responder> responder, const ServedModel& model)
       : responder_(std::move(responder)), model_(model) {}
 
+  void accepted(const Job& job) override {
+    LogEntry& entry = responder_->entry;
+    entry.job_id = job.id;
+    entry.tokens_in = job.tokens_in;
+    if (job.prepared && job.log_prompt) entry.prompt = job.prompt_text;
+  }
+
+  void refused(const ApiError& problem) override { responder_->respond(error_response(problem)); }
+
  protected:
   Responder& responder() { return *responder_; }
   const ServedModel& model() const { return model_; }

@@ -14,6 +14,11 @@ class ExecuteReply : public Reply {
  public:
   using Reply::Reply;
 
+  void accepted(const Job& job) override {
+    Reply::accepted(job);
+    responder().begin_events();
+  }
+
   void started(const Job& job) override {
     event("started", {{"job_id", job.id},
                       {"model", model().name},
@@ -49,7 +54,6 @@ class ExecuteReply : public Reply {
 
 std::shared_ptr<JobListener> execute_reply(std::shared_ptr<Responder> responder,
                                            const ServedModel& model) {
-  responder->begin_events();
   return std::make_shared<ExecuteReply>(std::move(responder), model);
 }
 

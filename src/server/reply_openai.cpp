@@ -46,6 +46,11 @@ class OpenAiReply : public Reply {
         wants_logprobs_(fields.logprobs >= 0),
         created_(std::time(nullptr)) {}
 
+  void accepted(const Job& job) override {
+    Reply::accepted(job);
+    if (stream_) responder().begin_events();
+  }
+
   void started(const Job& job) override {
     id_ = job.id;
     if (stream_ && chat_)
@@ -182,7 +187,6 @@ class OpenAiReply : public Reply {
 
 std::shared_ptr<JobListener> openai_reply(std::shared_ptr<Responder> responder,
                                           const ServedModel& model, const JobFields& fields) {
-  if (fields.stream) responder->begin_events();
   return std::make_shared<OpenAiReply>(std::move(responder), model, fields);
 }
 

@@ -47,18 +47,20 @@ Worker::Worker(boost::asio::io_context& network, ServedModel& model, WorkerOptio
       model_(model),
       options_(std::move(options)),
       metrics_(metrics),
-      thread_([this] { compute(); }) {}
+      preparer_([this] { prepare(); }),
+      computer_([this] { compute(); }) {}
 
 Worker::~Worker() {
   if (computing_ != nullptr) computing_->cancel = true;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& job : queue_) job->cancel = true;
     closed_ = true;
   }
   for (const auto& [id, job] : jobs_) job->cancel = true;
-  wake_.notify_one();
-  thread_.join();
+  unprepared_.wake.notify_one();
+  queue_.wake.notify_one();
+  preparer_.join();
+  computer_.join();
 }
 
 std::optional<ApiError> Worker::submit(const std::shared_ptr<Job>& job) {
@@ -68,20 +70,41 @@ std::optional<ApiError> Worker::submit(const std::shared_ptr<Job>& job) {
         409, "DUPLICATE_JOB",
         fmt::format("job '{}' is waiting or under way; its id is free when it ends", job->id),
         "job_id"};
-  {
-    const std::lock_guard lock(mutex_);
-    // One that is about to be taken up does not wait.
-    const bool idle = jobs_.size() == queue_.size() && computing_ == nullptr;
-    if (std::ssize(queue_) >= options_.queue + (idle ? 1 : 0)) {
-      metrics_.count_job("rejected");
-      return ApiError{503, "QUEUE_FULL",
-                      fmt::format("{} jobs wait already; try again later", queue_.size()), ""};
-    }
-    queue_.push_back(job);
+  // One that is about to be taken up does not wait.
+  const int64_t waiting = queue_length();
+  const bool idle = std::ssize(jobs_) == waiting && computing_ == nullptr;
+  if (waiting >= options_.queue + (idle ? 1 : 0)) {
+    metrics_.count_job("rejected");
+    return ApiError{503, "QUEUE_FULL",
+                    fmt::format("{} jobs wait already; try again later", waiting), ""};
   }
   jobs_.emplace(job->id, job);
-  wake_.notify_one();
+  ++preparing_;
+  add(unprepared_, job);
   return std::nullopt;
+}
+
+void Worker::add(Queue& queue, const std::shared_ptr<Job>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue.jobs.push_back(job);
+  }
+  queue.wake.notify_one();
+}
+
+void Worker::prepared(const std::shared_ptr<Job>& job, const std::optional<ApiError>& problem) {
+  if (job->ended) return;
+  job->prepared = true;
+  --preparing_;
+  if (problem) {
+    job->ended = true;
+    jobs_.erase(job->id);
+    return std::exchange(job->listener, nullptr)->refused(*problem);
+  }
+  job->tokens_in = std::ssize(job->request.prompt);
+  job->seed = job->request.sampling.seed;
+  job->listener->accepted(*job);
+  add(queue_, job);
 }
 
 void Worker::cancel(const std::string& id) {
@@ -98,7 +121,8 @@ void Worker::end_early(const std::shared_ptr<Job>& job, ApiError problem, const 
   job->cancel = true;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(queue_, job);
+    std::erase(unprepared_.jobs, job);
+    std::erase(queue_.jobs, job);
   }
   JobEnd end;
   end.problem = std::move(problem);
@@ -109,13 +133,17 @@ void Worker::end_early(const std::shared_ptr<Job>& job, ApiError problem, const 
 void Worker::stop(std::function<void()> done) {
   stopping_ = true;
   stopped_ = std::move(done);
-  std::deque<std::shared_ptr<Job>> waiting;
+  std::vector<std::shared_ptr<Job>> waiting;
+  for (const auto& [id, job] : jobs_)
+    if (!job->prepared) waiting.push_back(job);
   {
     const std::lock_guard lock(mutex_);
-    waiting.swap(queue_);
+    waiting.insert(waiting.end(), queue_.jobs.begin(), queue_.jobs.end());
+    unprepared_.jobs.clear();
+    queue_.jobs.clear();
     closed_ = true;
   }
-  wake_.notify_one();
+  queue_.wake.notify_one();
   for (const auto& job : waiting) end_early(job, shutting_down(), "shutdown");
 }
 
@@ -129,7 +157,7 @@ void Worker::end_active() {
 
 int64_t Worker::queue_length() const {
   const std::lock_guard lock(mutex_);
-  return std::ssize(queue_);
+  return preparing_ + std::ssize(queue_.jobs);
 }
 
 std::string Worker::active() const {
@@ -182,23 +210,41 @@ void Worker::end(const std::shared_ptr<Job>& job, const JobEnd& end, const char*
   metrics_.tokens_reused += end.reused;
   const std::shared_ptr<JobListener> listener = std::move(job->listener);
   job->listener = nullptr;
+  if (!job->prepared) {
+    --preparing_;
+    listener->accepted(*job);
+  }
   // Whatever becomes of a job, its first event is that it started.
   if (!job->started) listener->started(*job);
   job->started = true;
   listener->ended(*job, end);
 }
 
-std::shared_ptr<Job> Worker::next() {
+std::shared_ptr<Job> Worker::next(Queue& queue) {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return closed_ || !queue_.empty(); });
-  if (queue_.empty()) return nullptr;
-  std::shared_ptr<Job> job = std::move(queue_.front());
-  queue_.pop_front();
+  queue.wake.wait(lock, [&] { return closed_ || !queue.jobs.empty(); });
+  if (queue.jobs.empty()) return nullptr;
+  std::shared_ptr<Job> job = std::move(queue.jobs.front());
+  queue.jobs.pop_front();
   return job;
 }
 
+void Worker::prepare() {
+  while (const std::shared_ptr<Job> job = next(unprepared_)) {
+    std::optional<ApiError> problem;
+    try {
+      if (options_.probe) options_.probe(*job, -1);
+      if (!job->cancel) problem = model_.prepare(job->fields, job->request, job->prompt_text);
+    } catch (...) {
+      problem = problem_of(caught_error());
+    }
+    job->fields = {};
+    tell(job, [this, job, problem] { prepared(job, problem); });
+  }
+}
+
 void Worker::compute() {
-  while (const std::shared_ptr<Job> job = next()) {
+  while (const std::shared_ptr<Job> job = next(queue_)) {
     tell(job, [this, job] { began(job); });
     JobEnd end;
     try {

@@ -1,4 +1,5 @@
-// The queue of jobs and the thread that computes them, one at a time.
+// The queue of jobs, the thread that prepares them and the thread that computes them, each one at a
+// time.
 #pragma once
 
 #include <condition_variable>
@@ -24,20 +25,22 @@ struct WorkerOptions {
   int64_t queue = 64;          // jobs that may wait
   trace::RecordOptions trace;  // `folder`: where each job's trace gets a folder; empty: no traces
   trace::JsonlLogOptions log;
-  // For tests: called by the compute thread before each job and after each of its tokens.
+  // For tests: called before a job is prepared (-1), computed (0), and after each of its tokens.
   std::function<void(const Job&, int64_t tokens)> probe = {};
 };
 
-// Everything but the compute thread's own loop runs on the network thread, so that what clients see
-// has one order: a job that was ended (by its client, by /cancel, by a stop) says nothing more,
-// however long the computing takes to notice.
+// A job is first prepared: templates and tokenizers take their time with what a client sent, so
+// they have a thread of their own. Everything but the loops of the two threads runs on the network
+// thread, so that what clients see has one order: a job that was ended (by its client, by /cancel,
+// by a stop) says nothing more, however long the computing takes to notice.
 class Worker {
  public:
   Worker(boost::asio::io_context& network, ServedModel& model, WorkerOptions options,
          Metrics& metrics);
   ~Worker();  // cancels what is under way and waits for it
 
-  // Takes the job, or says why not: QUEUE_FULL, DUPLICATE_JOB, SHUTTING_DOWN.
+  // Takes the job, or says why not: QUEUE_FULL, DUPLICATE_JOB, SHUTTING_DOWN. What is wrong with
+  // its fields the listener is told.
   std::optional<ApiError> submit(const std::shared_ptr<Job>& job);
 
   // Ends the job of that name, if there is one.
@@ -57,13 +60,21 @@ class Worker {
   std::string active() const;  // the active job's id; empty: none
 
  private:
-  void compute();  // the thread
-  std::shared_ptr<Job> next();
+  struct Queue {
+    std::condition_variable wake;
+    std::deque<std::shared_ptr<Job>> jobs;
+  };
+
+  void prepare();  // a thread
+  void compute();  // a thread
+  std::shared_ptr<Job> next(Queue& queue);
+  void add(Queue& queue, const std::shared_ptr<Job>& job);
   JobEnd run(const std::shared_ptr<Job>& job);
   Result<std::string> trace_folder(const std::string& id) const;
 
   // Has the network thread do it. What it throws ends the job.
   void tell(const std::shared_ptr<Job>& job, std::function<void()> news);
+  void prepared(const std::shared_ptr<Job>& job, const std::optional<ApiError>& problem);
   void began(const std::shared_ptr<Job>& job);
   void take(const std::shared_ptr<Job>& job, const JobToken& token);
   void over(const std::shared_ptr<Job>& job, const JobEnd& end);
@@ -77,15 +88,15 @@ class Worker {
 
   std::map<std::string, std::shared_ptr<Job>> jobs_;  // waiting and active, by id
   std::shared_ptr<Job> computing_;                    // until the thread is through with it
+  int64_t preparing_ = 0;                             // of jobs_, those that are not prepared yet
   bool stopping_ = false;
   std::function<void()> stopped_;
 
   mutable std::mutex mutex_;  // of what follows
-  std::condition_variable wake_;
-  std::deque<std::shared_ptr<Job>> queue_;
+  Queue unprepared_, queue_;
   bool closed_ = false;
 
-  std::thread thread_;  // last: starts when all else is there
+  std::thread preparer_, computer_;  // last: they start when all else is there
 };
 
 // A folder name for any job id: letters, digits, '-', '_' and inner '.' stay, other bytes become

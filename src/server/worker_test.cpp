@@ -1,5 +1,6 @@
 #include "server/worker.h"
 
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -13,6 +14,11 @@ namespace {
 
 // What a job's client is told, as words.
 struct News : JobListener {
+  void accepted(const Job&) override { words.push_back("accepted"); }
+  void refused(const ApiError& problem) override {
+    words.push_back("refused " + problem.field);
+    message = problem.message;
+  }
   void started(const Job&) override { words.push_back("started"); }
   void token(const Job&, const JobToken& token) override {
     words.push_back("token");
@@ -24,7 +30,8 @@ struct News : JobListener {
   }
 
   bool over() const {
-    return !words.empty() && words.back() != "started" && words.back() != "token";
+    return !words.empty() && words.back() != "accepted" && words.back() != "started" &&
+           words.back() != "token";
   }
 
   std::vector<std::string> words;
@@ -49,16 +56,14 @@ class WorkerTest : public testing::Test {
     worker_ = std::make_unique<Worker>(*network_, *model_, options, metrics_);
   }
 
-  std::shared_ptr<News> submit(const std::string& id) {
-    JobFields fields;
-    fields.id = id;
-    fields.prompt = "GPU haiku with word seven: ";
+  std::shared_ptr<News> submit(const std::string& id,
+                               std::shared_ptr<News> news = std::make_shared<News>(),
+                               const std::string& prompt = "GPU haiku with word seven: ") {
     auto job = std::make_shared<Job>();
     job->id = id;
-    EXPECT_FALSE(model_->prepare(fields, job->request, job->prompt_text));
-    auto news = std::make_shared<News>();
-    EXPECT_FALSE(worker_->submit(job));
+    job->fields.prompt = prompt;
     job->listener = news;
+    EXPECT_FALSE(worker_->submit(job));
     return news;
   }
 
@@ -101,7 +106,7 @@ TEST_F(WorkerTest, WhatAJobThrowsEndsThatJobOnly) {
     const auto bad = submit("bad");
     const auto next = submit("next");
     wait_for(bad);
-    EXPECT_EQ(bad->words.front(), "started");
+    EXPECT_EQ(bad->words.front(), "accepted");
     EXPECT_EQ(bad->words.back(), item.code) << bad->message;
     wait_for(next);
     EXPECT_EQ(next->words, good->words) << next->message;
@@ -109,25 +114,66 @@ TEST_F(WorkerTest, WhatAJobThrowsEndsThatJobOnly) {
   }
 }
 
+// A template or a text that takes long keeps only the jobs behind it waiting.
+TEST_F(WorkerTest, TheNetworkThreadDoesNotWaitForPreparing) {
+  std::promise<void> go_on;
+  const auto gate = go_on.get_future().share();
+  start([&](const Job& job, int64_t at) {
+    if (job.id == "long" && at == -1) gate.wait();
+  });
+  const auto slow = submit("long");
+  const auto bad = submit("bad", std::make_shared<News>(), std::string(100'000, 'x'));
+  const auto next = submit("next");
+  const auto cancelled = submit("cancelled");
+  EXPECT_EQ(worker_->queue_length(), 4);
+  worker_->cancel("cancelled");
+  EXPECT_EQ(cancelled->words, (std::vector<std::string>{"accepted", "started", "CANCELLED"}));
+  EXPECT_EQ(network_->poll(), 0u);  // and still nobody has heard of the others
+  for (const auto& waiting : {slow, bad, next}) EXPECT_TRUE(waiting->words.empty());
+  go_on.set_value();
+  wait_for(bad);
+  EXPECT_EQ(bad->words, std::vector<std::string>{"refused prompt"});
+  EXPECT_NE(bad->message.find("256"), std::string::npos) << bad->message;  // the context
+  EXPECT_EQ(slow->words.front(), "accepted");  // in the order in which they came
+  wait_for(next);
+  EXPECT_EQ(slow->words.back(), "end");
+  EXPECT_EQ(next->words, slow->words);
+}
+
+TEST_F(WorkerTest, JobsThatAreCancelledWhileTheyArePrepared) {
+  std::promise<void> go_on;
+  const auto gate = go_on.get_future().share();
+  start([&](const Job& job, int64_t at) {
+    if (job.id == "long" && at == -1) gate.wait();
+    if (job.id == "throws" && at == -1) throw std::runtime_error("injected");
+  });
+  const auto slow = submit("long");
+  worker_->cancel("long");
+  EXPECT_EQ(slow->words, (std::vector<std::string>{"accepted", "started", "CANCELLED"}));
+  EXPECT_EQ(worker_->queue_length(), 0);
+  const auto again = submit("long");  // its id is free
+  const auto throws = submit("throws");
+  const auto next = submit("next");
+  go_on.set_value();
+  wait_for(next);
+  EXPECT_EQ(slow->words.size(), 3u);
+  EXPECT_EQ(throws->words, std::vector<std::string>{"refused "});
+  EXPECT_EQ(again->words.back(), "end");
+  EXPECT_EQ(next->words.back(), "end");
+}
+
 TEST_F(WorkerTest, WhatAListenerThrowsEndsItsJobOnly) {
   struct Throws : News {
     void token(const Job& job, const JobToken& token) override {
       News::token(job, token);
-      if (words.size() == 4) throw std::runtime_error("injected");
+      if (words.size() == 5) throw std::runtime_error("injected");
     }
   };
   start();
-  auto job = std::make_shared<Job>();
-  job->id = "bad";
-  JobFields fields;
-  fields.prompt = "rain";
-  ASSERT_FALSE(model_->prepare(fields, job->request, job->prompt_text));
-  auto bad = std::make_shared<Throws>();
-  ASSERT_FALSE(worker_->submit(job));
-  job->listener = bad;
+  const auto bad = submit("bad", std::make_shared<Throws>());
   wait_for(bad);
-  EXPECT_EQ(bad->words,
-            (std::vector<std::string>{"started", "token", "token", "token", "INTERNAL"}));
+  EXPECT_EQ(bad->words, (std::vector<std::string>{"accepted", "started", "token", "token", "token",
+                                                  "INTERNAL"}));
   const auto next = submit("next");
   wait_for(next);
   EXPECT_EQ(next->words.back(), "end");
