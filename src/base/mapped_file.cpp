@@ -11,7 +11,8 @@
 namespace lockstep {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK a pipe that nobody writes to would be waited for here.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return lockstep::error("{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
   const int stat_error = ::fstat(fd, &info) != 0 ? errno : 0;

@@ -45,7 +45,8 @@ void Progress::draw(bool force) {
       width > 0 ? fmt::format(" [{}{}]", std::string(static_cast<size_t>(filled), '#'),
                               std::string(static_cast<size_t>(width - filled), '.'))
                 : "";
-  fmt::print(stderr, "\r\033[K{}{}{}", label_, bar, tail);
+  const std::string line = fmt::format("\r\033[K{}{}{}", label_, bar, tail);
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
   std::fflush(stderr);
 }
 

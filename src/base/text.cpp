@@ -73,6 +73,17 @@ std::string printable(std::string_view text, int64_t max_chars) {
   return out;
 }
 
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  while (true) {
+    const size_t end = text.find('\n');
+    out += printable(text.substr(0, end));
+    if (end == std::string_view::npos) return out;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
 int64_t utf8_length(std::string_view text) {
   int64_t chars = 0;
   for (const char c : text) chars += (static_cast<unsigned char>(c) & 0xc0u) != 0x80u ? 1 : 0;

@@ -22,6 +22,9 @@ size_t find_invalid_utf8(std::string_view text);
 // \u202e), and what passes `max_chars` is cut and ends in "…".
 std::string printable(std::string_view text, int64_t max_chars = INT64_MAX);
 
+// The same for text of several lines, whose ends stay.
+std::string printable_lines(std::string_view text);
+
 // Characters of valid UTF-8, each taken as one column wide.
 int64_t utf8_length(std::string_view text);
 

@@ -16,6 +16,12 @@ std::string encoded(uint32_t code) {
           byte(0x80 | (code & 63))};
 }
 
+TEST(Printable, LinesKeepTheirEnds) {
+  EXPECT_EQ(printable_lines(""), "");
+  EXPECT_EQ(printable_lines("a\n\n\x1b[31mb\r\n"), "a\n\n\\x1b[31mb\\r\n");
+  EXPECT_EQ(printable_lines("\xff\n\xe2\x80\xae"), "\\xff\n\\u202e");
+}
+
 TEST(Utf8, EveryCodePointIsReadAndOnlySurrogatesAreInvalid) {
   for (uint32_t code = 0; code < 0x110000; ++code) {
     const std::string text = encoded(code);

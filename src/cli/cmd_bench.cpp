@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/bandwidth.h"
+#include "base/notice.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/table.h"
@@ -84,8 +85,8 @@ Result<void> add_tests(std::vector<SpeedTest>& tests, SpeedTest::Kind kind,
       return error("{} takes {} positions; the model's context has {}", test.name(), count,
                    context);
     } else {
-      fmt::print(stderr, "lockstep: {} is left out, since the model's context has {} positions\n",
-                 test.name(), context);
+      notice("lockstep: {} is left out, since the model's context has {} positions\n", test.name(),
+             context);
     }
   }
   return {};

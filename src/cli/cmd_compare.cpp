@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "base/notice.h"
 #include "base/output_file.h"
 #include "base/temporary_folder.h"
 #include "base/text.h"
@@ -49,7 +50,7 @@ Result<trace::Trace> open_trace_or_log(const std::string& path) {
   LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
   LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, folder.path().string()));
   for (const trace::JsonlProblem& problem : outcome.problems)
-    fmt::print(stderr, "{}\n", trace::to_text(problem, path));
+    notice("{}\n", trace::to_text(problem, path));
   return trace::Trace::open(folder.path().string());  // stays mapped when the folder goes
 }
 
@@ -135,7 +136,7 @@ Result<OpenModel> open_model(const Flags& flags, const trace::Trace& reference,
     out.why_not = found.why_not;
     if (found.path.empty()) return out;
     out.path = found.path;
-    fmt::print(stderr, "replaying with {}, the model that the traces name\n", out.path);
+    notice("replaying with {}, the model that the traces name\n", out.path);
   }
   LS_TRY(out.model, model::Model::load(out.path));
   if (auto loaded = tokenizer::Tokenizer::load(out.model->file()); loaded.ok())

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/notice.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -43,10 +44,9 @@ Result<int> run(const Flags& flags) {
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     for (size_t i = 0; i < std::min(outcome.problems.size(), kShownProblems); ++i)
-      fmt::print(stderr, "{}\n", to_text(outcome.problems[i], flags.log));
+      notice("{}\n", to_text(outcome.problems[i], flags.log));
     if (outcome.problems.size() > kShownProblems)
-      fmt::print(stderr, "... and {} more (--json has all)\n",
-                 outcome.problems.size() - kShownProblems);
+      notice("... and {} more (--json has all)\n", outcome.problems.size() - kShownProblems);
     fmt::print("{}: {} rows, {} checkpoints at {} positions", printable(flags.trace), outcome.rows,
                outcome.checkpoints, outcome.positions);
     if (left_out > 0) fmt::print("; {} lines left out", left_out);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/lower.h"
+#include "base/notice.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -112,7 +113,7 @@ Result<int> list(const Flags& flags) {
   constexpr int64_t kUnbounded = 1000;
   fmt::print("{}", table.render(terminal_width(STDOUT_FILENO, kUnbounded),
                                 Paint(terminal_colours(STDOUT_FILENO))));
-  fmt::print(stderr, "'lockstep models pull NAME' downloads one that is not here.\n");
+  notice("'lockstep models pull NAME' downloads one that is not here.\n");
   return kDone;
 }
 
@@ -184,7 +185,7 @@ Result<int> pull(const Flags& flags) {
     if (!flags.url.empty())
       return error("'{}' ships with the program ({}); choose another name", flags.name,
                    paths[*index]);
-    fmt::print(stderr, "{} ships with the program\n", shipped[*index]);
+    notice("{} ships with the program\n", shipped[*index]);
     fmt::print("{}\n", paths[*index]);
     return kDone;
   }
@@ -197,9 +198,9 @@ Result<int> pull(const Flags& flags) {
   std::signal(SIGTERM, on_interrupt);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of write()
   LS_TRY(const models::Pulled pulled, models::pull(source, options));
-  fmt::print(stderr, "{} {}; SHA-256 {}{}\n", source.name,
-             pulled.was_there ? "is there already and whole" : "is complete", pulled.sha256,
-             pulled.hash_known ? " as expected" : " (nothing to compare it with)");
+  notice("{} {}; SHA-256 {}{}\n", source.name,
+         pulled.was_there ? "is there already and whole" : "is complete", pulled.sha256,
+         pulled.hash_known ? " as expected" : " (nothing to compare it with)");
   fmt::print("{}\n", pulled.path);
   return kDone;
 }

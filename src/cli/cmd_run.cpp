@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/notice.h"
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
@@ -79,10 +80,10 @@ void report_speed(const engine::Request& request, const engine::Outcome& outcome
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
   };
   const size_t decoded = outcome.tokens.empty() ? 0 : outcome.tokens.size() - 1;
-  fmt::print(stderr, "prompt: {} tokens, {:.1f}/s; generated: {} tokens, {:.1f}/s; stopped by {}\n",
-             request.prompt.size(), rate(request.prompt.size(), outcome.prompt_seconds),
-             outcome.tokens.size(), rate(decoded, outcome.decode_seconds),
-             engine::name(outcome.reason));
+  notice("prompt: {} tokens, {:.1f}/s; generated: {} tokens, {:.1f}/s; stopped by {}\n",
+         request.prompt.size(), rate(request.prompt.size(), outcome.prompt_seconds),
+         outcome.tokens.size(), rate(decoded, outcome.decode_seconds),
+         engine::name(outcome.reason));
 }
 
 Result<int> run(const Flags& flags) {

@@ -249,7 +249,8 @@ Result<int> verify(const std::string& path, const Flags& flags) {
                check.expected, check.actual, device->name);
   }
   if (flags.json)
-    fmt::print("{}\n", ordered_json({{"device", device->name}, {"tensors", list}}).dump());
+    fmt::print("{}\n", ordered_json({{"device", device->name}, {"tensors", list}})
+                           .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   else
     fmt::print(
         "{} tensors, {} values read back from {}: {}\n", checks.size(), values, device->name,

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/lower.h"
+#include "base/notice.h"
 #include "base/parallel.h"
 #include "base/text.h"
 
@@ -123,10 +124,10 @@ CLI::Option* add_threads(CLI::App& app, int& threads) {
         threads = static_cast<int>(given);
         const int cores = available_cores();
         if (threads > cores)
-          fmt::print(stderr,
-                     "lockstep: warning: --threads {} on {} core{}: more threads than cores only "
-                     "slow it down\n",
-                     threads, cores, cores == 1 ? "" : "s");
+          notice(
+              "lockstep: warning: --threads {} on {} core{}: more threads than cores only "
+              "slow it down\n",
+              threads, cores, cores == 1 ? "" : "s");
         return {};
       });
 }

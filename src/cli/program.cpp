@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/no_throw.h"
+#include "base/notice.h"
 #include "cli/completion.h"
 #include "cli/help_format.h"
 #include "cli/words.h"
@@ -37,7 +38,7 @@ void refuse_values_of_flags(CLI::App& app) {
 
 int tell(const Result<int>& outcome) {
   if (outcome.ok()) return *outcome;
-  fmt::print(stderr, "lockstep: {}\n", outcome.error().message);
+  notice("lockstep: {}\n", outcome.error().message);
   return kWrongUse;
 }
 
@@ -98,6 +99,16 @@ Program::Program()
 int Program::run(const std::vector<std::string>& arguments) {
   if (!arguments.empty() && arguments[0] == kCompleteWord)
     return tell(guarded([&] { return answer_completion(app_, arguments); }));
+  return tell(guarded([&]() -> Result<int> {
+    if (const std::optional<int> ended = parse(arguments)) return *ended;
+    if (chosen_) return chosen_();
+    fmt::print("{}", app_.help());  // nothing at all was asked for
+    return kDone;
+  }));
+}
+
+// The exit status where that is all, such as after the help.
+std::optional<int> Program::parse(const std::vector<std::string>& arguments) {
   try {
     std::vector<std::string> words = words_for_cli11(app_, arguments);
     std::ranges::reverse(words);  // as CLI11 wants them
@@ -105,15 +116,10 @@ int Program::run(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& asked) {  // for the help or the version
     return app_.exit(asked);
   } catch (const CLI::ParseError& problem) {
-    fmt::print(stderr, "{}\n", wrong_use_text(app_, arguments, problem));
+    notice("{}\n", wrong_use_text(app_, arguments, problem));
     return kWrongUse;
   }
-  if (!chosen_)  // nothing at all was asked for
-    chosen_ = [this]() -> Result<int> {
-      fmt::print("{}", app_.help());
-      return kDone;
-    };
-  return tell(guarded(chosen_));
+  return std::nullopt;
 }
 
 }  // namespace lockstep::cli

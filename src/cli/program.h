@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class Program {
   int run(const std::vector<std::string>& arguments);
 
  private:
+  std::optional<int> parse(const std::vector<std::string>& arguments);
+
   CLI::App app_;
   std::function<Result<int>()> chosen_;
 };

@@ -1,9 +1,10 @@
 #include "cli/prompt.h"
 
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 
+#include "base/text.h"
 #include "cli/number_list.h"
 #include "cli/options.h"
 #include "tokenizer/chat_prompt.h"
@@ -16,14 +17,31 @@ bool has_tokenizer(const gguf::File& file) {
   return !kind.ok() || (*kind != "none" && *kind != "no_vocab");
 }
 
+// Far beyond any context: what goes on after it, such as a device, may never end.
+constexpr size_t kMostPromptBytes = size_t{64} << 20;
+
+Result<std::string> read_bounded(std::FILE* file, const std::string& source) {
+  std::string text;
+  char piece[1 << 16];
+  while (const size_t count = std::fread(piece, 1, sizeof piece, file)) {
+    text.append(piece, count);
+    if (text.size() > kMostPromptBytes)
+      return error("{}: the prompt has more than {} bytes", printable(source), kMostPromptBytes);
+  }
+  if (std::ferror(file) != 0)
+    return error("{}: cannot read the prompt: {}", printable(source), std::strerror(errno));
+  return text;
+}
+
 Result<std::string> read_text(const PromptFlags& flags) {
   if (flags.text) return *flags.text;
   if (flags.file.empty()) return error("no prompt: give -p TEXT, -f FILE or --tokens IDS");
-  if (flags.file == "-")
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  std::ifstream in(flags.file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in) return error("{}: cannot read the prompt", flags.file);
+  if (flags.file == "-") return read_bounded(stdin, "standard input");
+  std::FILE* file = std::fopen(flags.file.c_str(), "rbe");
+  if (file == nullptr)
+    return error("{}: cannot read the prompt: {}", printable(flags.file), std::strerror(errno));
+  Result<std::string> text = read_bounded(file, flags.file);
+  std::fclose(file);
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "base/notice.h"
 #include "base/places.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -79,7 +80,7 @@ Result<void> agree(const PythonNeeds& needs, const std::string& folder, bool yes
         "no Python here has what capturing from {} needs; --yes installs {} ({}), --python PATH "
         "names one that has it",
         needs.name, what, needs.cost);
-  fmt::print(stderr, "Install {} ({})? [y/N] ", what, needs.cost);
+  notice("Install {} ({})? [y/N] ", what, needs.cost);
   std::string answer;
   std::getline(std::cin, answer);
   if (answer == "y" || answer == "Y" || answer == "yes") return {};
@@ -89,7 +90,7 @@ Result<void> agree(const PythonNeeds& needs, const std::string& folder, bool yes
 
 Result<void> run_step(int number, const std::string& what,
                       const std::vector<std::string>& command) {
-  fmt::print(stderr, "[{}/2] {}\n", number, what);
+  notice("[{}/2] {}\n", number, what);
   LS_TRY(const ProcessOutcome outcome, run_process(command, ProcessOutput::kToStderr));
   if (outcome.status == 0) return {};
   return error("exit status {} of: {}", outcome.status, fmt::join(command, " "));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 
+#include "base/notice.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "trace/npz.h"
@@ -151,9 +152,9 @@ void print_report(const Report& report, const Screen& screen) {
   if (!report.engine.empty()) fmt::print(" ({})", printable(report.engine));
   fmt::print("\n");
   for (size_t i = 0; i < std::min(report.problems.size(), kShownProblems); ++i)
-    fmt::print(stderr, "{}\n", to_text(report.problems[i], report.path));
+    notice("{}\n", to_text(report.problems[i], report.path));
   if (report.problems.size() > kShownProblems)
-    fmt::print(stderr, "... and {} more\n", report.problems.size() - kShownProblems);
+    notice("... and {} more\n", report.problems.size() - kShownProblems);
   const std::string verdict =
       report.clean() ? screen.paint.green("no garbage")
                      : screen.paint.red(fmt::format("garbage: {} of {} numbers ({})",

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/mapped_file.h"
+#include "base/notice.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "models/check_file.h"
@@ -87,7 +88,7 @@ Result<std::string> download(const PullSource& source, const PullOptions& option
       return error("{}: {}{}", source.url, outcome.problem, kept);
     }
     const int seconds = 1 << std::min(failures - 1, 4);
-    fmt::print(stderr, "{}; trying again in {} s\n", outcome.problem, seconds);
+    notice("{}; trying again in {} s\n", outcome.problem, seconds);
     pause(options, seconds);
   }
 }
@@ -159,16 +160,14 @@ Result<Pulled> pull(const PullSource& source, const PullOptions& options) {
     const FileCheck check = check_file(target, expected, options.interrupted);
     if (check.ok()) return Pulled{target, true, !source.sha256.empty(), check.sha256};
     if (check.verdict == FileVerdict::kInterrupted) return error("interrupted");
-    fmt::print(stderr, "{} is there but not right ({}); downloading it again\n", target,
-               check.problem);
+    notice("{} is there but not right ({}); downloading it again\n", target, check.problem);
   }
 
   LS_TRY(PartFile part, PartFile::open(target));
   LS_TRY_VOID(drop_if_useless(source, part));
   Expected wanted = expected;
   if (!all_there(source, part)) {
-    fmt::print(stderr, "{} {}\n", part.size_bytes() > 0 ? "going on with" : "downloading",
-               source.url);
+    notice("{} {}\n", part.size_bytes() > 0 ? "going on with" : "downloading", source.url);
     LS_TRY(const std::string stated, download(source, options, part));
     if (wanted.sha256.empty() && source.member.empty()) wanted.sha256 = stated;
   }

@@ -29,6 +29,32 @@ class Commands(unittest.TestCase):
         self.addCleanup(self.holder.cleanup)
         self.root = pathlib.Path(self.holder.name)
 
+    def test_standard_error_that_takes_nothing_costs_nothing(self):
+        log = self.root / "log"
+        log.write_text('{"checkpoint":"a","token_idx":0,"values":[1]}\noops\n')
+        for number, (command, status) in enumerate((
+            (("inspect", "nothing"), 2), (("run", "--foo"), 2), (("run", "-p", "x", "-n", "1"), 0),
+            (("import", log, self.root / "trace"), 1), (("compare", log, log), 1),
+        )):
+            for where in ("2>/dev/full", "2>&-"):
+                words = [str(w) + (where[-1] if w == self.root / "trace" else "") for w in command]
+                done = subprocess.run(["sh", "-c", f'exec "$@" {where}', "sh", PROGRAM, *words], stdout=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, status, (number, where))
+
+    def test_what_is_no_file_is_told_at_once(self):
+        pipe, folder = self.root / "pipe", self.root / "trace"
+        os.mkfifo(pipe)
+        folder.mkdir()
+        os.mkfifo(folder / "manifest.json")
+        for command in (("inspect", pipe), ("scan", pipe), ("compare", pipe, pipe), ("import", pipe, self.root / "new"),
+                        ("scan", folder), ("export", folder, "--npz", self.root / "x.npz")):
+            self.assertIn("not a regular file", run(*command, status=2, timeout=20).stderr)
+        self.assertIn("more than 67108864 bytes", run("run", "-f", "/dev/zero", status=2, timeout=20).stderr)
+
+    def test_escape_sequences_of_names_are_shown_not_sent(self):
+        self.assertIn(r"\x1b[31mx", run("inspect", "\x1b[31mx", status=2).stderr)
+        self.assertNotIn("\x1b", run("scan", "\x1b[31mx", status=2).stderr)
+
     def test_more_threads_than_cores_is_warned_of(self):
         cores = len(os.sched_getaffinity(0))
         trace = self.root / "trace"
