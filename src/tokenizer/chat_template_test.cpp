@@ -101,6 +101,75 @@ TEST(ChatTemplate, HostileTemplatesAreErrors) {
   }
 }
 
+// As much as a worker takes: 1024 messages, and 32768 characters of four bytes.
+TEST(ChatTemplate, LongConversationsAreWithinTheLimits) {
+  const Json all = fixture();
+  int64_t rendered = 0;
+  for (const Json& chat : all["chats"]) {
+    for (const size_t count : {size_t{1}, size_t{31}, size_t{1023}}) {
+      Json messages = Json::array();
+      std::string content;
+      for (size_t i = 0; i < 32768 / count; ++i)
+        content += i % 9 == 0 ? " \xF0\x9F\x98\x80" : "<a>";
+      for (size_t i = 0; i < count; ++i)
+        messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", content}});
+      const auto [ok, text] = render(chat["template"], {{"messages", messages},
+                                                        {"add_generation_prompt", true},
+                                                        {"bos_token", "<s>"},
+                                                        {"eos_token", "</s>"}});
+      EXPECT_TRUE(ok || text.find("allowed") == std::string::npos)
+          << text << " with " << count << " messages: " << chat["template"];
+      rendered += ok;
+    }
+  }
+  EXPECT_GT(rendered, 0);
+}
+
+// Each of them would take seconds, or hundreds of megabytes. They fail by what is counted, so they
+// fail on every machine.
+TEST(ChatTemplate, BombsAreDefused) {
+  const std::string in_loop = "{% for i in range(100000) %}{% set x = ";
+  const std::string bombs[] = {
+      "{{ 'ab1 '*15000000 }}",
+      "{% for i in range(100000) %}{% macro f() %}{% endmacro %}{% endfor %}",
+      "{% set t = 'a'*500000 %}{% set u = 'a'*250000 ~ 'b' %}{% set x = u in t %}",
+      "{% set t = 'a'*500000 %}{% set u = 'a'*9000 ~ 'b' %}{% set x = t.replace(u, 'c') %}",
+      "{% set t = 'a'*500000 %}{% set u = 'a'*9000 ~ 'b' %}{% set x = t.split(u) %}",
+      "{% set t = 'a'*500000 %}{% set u = 'a'*9000 ~ 'b' %}{% set x = t.count(u) %}",
+      "{% set t = 'a'*500000 %}{% set u = 'a'*9000 ~ 'b' %}{% set x = t.rpartition(u) %}",
+      "{% set x = ('a '*2000000).split() %}",
+      "{% set x = ('\n'*2000000).splitlines() %}",
+      "{% set x = ('\n'*2000000) | indent %}",
+      "{% set x = 'ab'.join('c'*500000) %}",
+      "{% set x = ('ab'*100000).strip('xyz'*100000 ~ 'ab') %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t.upper() %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t | title %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t.isalpha() %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t is upper %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t[7] %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t[::-1] %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t | length %}{% endfor %}",
+      "{% set t = 'aB'*100000 %}" + in_loop + "t is sameas t %}{% endfor %}",
+      "{% set t = ' '*100000 %}" + in_loop + "t | int %}{% endfor %}",
+      "{% set t = ' '*100000 %}" + in_loop + "t | float %}{% endfor %}",
+      "{% set t = 'ab'*100000 %}{% set d = {t: 1} %}" + in_loop + "d[t] %}{% endfor %}",
+      "{% set l = range(900) | list %}" + in_loop + "l | unique | list %}{% endfor %}",
+      "{% set l = range(9000) | list %}" + in_loop + "l | sort %}{% endfor %}",
+      "{% set t = '\x01'*300000 %}{% set x = t | tojson %}{% set y = [t] | string %}",
+      "{% set t = 'a,'*100000 %}{% set x = [{}, {}] | sort(attribute=t) | list %}",
+      in_loop + "strftime_now('%c%c%c%c') %}{% endfor %}",
+  };
+  for (const std::string& text : bombs) {
+    SCOPED_TRACE(text);
+    const auto [ok, message] = render(text, Json::object());
+    EXPECT_FALSE(ok);
+    EXPECT_NE(message.find("does more work than is allowed"), std::string::npos) << message;
+  }
+  EXPECT_NE(render("{% for i in range(30000) %}{{ 'x'*40 }}{% endfor %}", Json::object())
+                .second.find("writes more than"),
+            std::string::npos);
+}
+
 TEST(ChatTemplate, CirclesOfNamespacesAndMacrosAreFreed) {
   const auto [ok, text] = render(
       "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.a = a %}"

@@ -88,7 +88,7 @@ std::vector<Value> elements(const Value& value, Budget& budget) {
     return items;
   }
   if (const std::string* text = value.text()) {
-    budget.spend(text->size() * Budget::kElementCost * 2);
+    budget.spend(text->size() * Budget::kPartCost);
     for (const char32_t point : decode(*text)) {
       std::string one;
       append_point(one, point);
@@ -146,7 +146,7 @@ Value get_attribute(const Value& value, const std::string& name) {
 Value get_item(const Value& value, const Value& key, Budget& budget) {
   if (value.is<Undefined>()) fail_undefined(value);
   if (const Dict* dict = value.dict()) {
-    if (const Value* item = dict->find(key)) return *item;
+    if (const Value* item = dict->find(key, budget)) return *item;
   }
   const bool indexed = key.is<int64_t>() || key.is<bool>();
   if (indexed && value.list() && value.list()->kind != ListKind::kGenerator &&
@@ -157,7 +157,7 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
     if (index >= 0 && std::cmp_less(index, items.size())) return items[static_cast<size_t>(index)];
   }
   if (const std::string* text = value.text(); text && indexed) {
-    budget.spend(text->size());
+    budget.spend(text->size() * 4);
     const std::u32string points = decode(*text);
     int64_t index = integer_argument(key, "an index");
     if (index < 0) index += static_cast<int64_t>(points.size());
@@ -173,10 +173,12 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
 Value get_path(const Value& value, const Value& path, Budget& budget) {
   if (!path.text()) return get_item(value, path, budget);
   Value part = value;
+  budget.spend(path.text()->size() * 4 + Budget::kPartCost);
   for (const std::string& name : split(*path.text(), ".", -1, false)) {
     const bool digits =
         !name.empty() && name.size() < 10 &&
         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    budget.spend(Budget::kPartCost);
     part = get_item(part, digits ? Value(int64_t{std::stoi(name)}) : Value(name), budget);
   }
   return part;
@@ -184,7 +186,7 @@ Value get_path(const Value& value, const Value& path, Budget& budget) {
 
 Value get_slice(const Value& value, const SliceBounds& bounds, Budget& budget) {
   if (const std::string* text = value.text()) {
-    budget.spend(text->size() * 4);
+    budget.spend(text->size() * 2 * Budget::kPointCost);
     const std::u32string points = decode(*text);
     std::string out;
     for (const size_t i : slice_indices(static_cast<int64_t>(points.size()), bounds)) {

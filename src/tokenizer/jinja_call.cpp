@@ -23,8 +23,8 @@ Value format_time(const Arguments& arguments) {
   return Value(std::string(buffer.data(), length));
 }
 
-Value make_dict(const Arguments& arguments) {
-  DictBuilder builder;
+Value make_dict(const Arguments& arguments, Budget& budget) {
+  DictBuilder builder(budget);
   if (arguments.positional.size() > 1) fail("dict() takes one positional argument at most");
   if (!arguments.positional.empty()) {
     const Dict* source = arguments.positional[0].dict();
@@ -93,16 +93,19 @@ Value Interpreter::call_global(const std::string& name, const Arguments& argumen
     if (!arguments.positional.empty() && arguments.positional[0].dict()) {
       budget_.spend(arguments.positional[0].dict()->items.size() * 4 * Budget::kElementCost);
     }
-    return make_dict(arguments);
+    return make_dict(arguments, budget_);
   }
-  if (name == "strftime_now") return format_time(arguments);
+  if (name == "strftime_now") {
+    budget_.spend(64 * Budget::kNodeCost);
+    return format_time(arguments);
+  }
   check_arguments(arguments, "raise_exception()", {"message"}, 1);
   throw TemplateError{to_text(*arguments.find(0, "message"), budget_)};
 }
 
 Value Interpreter::make_namespace(const Arguments& arguments) {
   budget_.spend(8 * Budget::kElementCost);
-  const Value source = make_dict(arguments);
+  const Value source = make_dict(arguments, budget_);
   auto space = std::make_shared<Namespace>();
   for (const auto& [key, value] : source.dict()->items) {
     budget_.spend(4 * Budget::kElementCost);

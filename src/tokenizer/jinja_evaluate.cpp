@@ -38,6 +38,7 @@ Value Interpreter::evaluate_operator(const Expression& expression) {
   place_ = expression.place;
   switch (expression.kind) {
     case ExpressionKind::kAttribute:
+      budget_.spend(Budget::kNodeCost);
       return get_attribute(first, expression.name);
     case ExpressionKind::kNot:
       return Value(!truthy(first));
@@ -78,6 +79,7 @@ Value Interpreter::evaluate_name(const std::string& name) {
     return Value(
         std::make_shared<const Callable>(Callable{.kind = Callable::Kind::kGlobal, .name = name}));
   }
+  budget_.spend(Budget::kNodeCost);
   return undefined(fmt::format("'{}' is undefined", name));
 }
 
@@ -93,7 +95,7 @@ Value Interpreter::evaluate_items(const Expression& expression) {
 }
 
 Value Interpreter::evaluate_dict(const Expression& expression) {
-  DictBuilder builder;
+  DictBuilder builder(budget_);
   for (size_t i = 0; i < expression.items.size(); i += 2) {
     budget_.spend(4 * Budget::kElementCost);
     const Value key = evaluate(*expression.items[i]);
@@ -170,6 +172,7 @@ Value Interpreter::evaluate_concat(const Expression& expression) {
     const Value value = evaluate(*item);
     place_ = expression.place;
     text += to_text(value, budget_);
+    budget_.spend(text.size());
   }
   return Value(std::move(text));
 }

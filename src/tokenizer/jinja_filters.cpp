@@ -38,15 +38,22 @@ Value text_of(std::string text, Budget& budget) {
 template <std::string (*change)(std::string_view)>
 Value change_text(const Value& subject, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the filter", {}, 0);
-  return text_of(change(to_text(subject, budget)), budget);
+  const std::string text = to_text(subject, budget);
+  budget.spend(text.size() * Budget::kPointCost);
+  return text_of(change(text), budget);
 }
 
 Value trim(const Value& subject, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the filter 'trim'", {"chars"}, 0);
   const std::string text = to_text(subject, budget);
   const Value* characters = arguments.find(0, "chars");
-  if (!characters || characters->is<None>()) return Value(std::string(strip(text)));
-  return Value(std::string(strip(text, text_argument(*characters, "chars"), Side::kBoth)));
+  if (!characters || characters->is<None>()) {
+    budget.spend(text.size() * 4);
+    return Value(std::string(strip(text)));
+  }
+  const std::string& set = text_argument(*characters, "chars");
+  budget.spend(text.size() * (Budget::kPointCost + set.size()));
+  return Value(std::string(strip(text, set, Side::kBoth)));
 }
 
 Value filter_default(const Value& subject, const Arguments& arguments, Budget&) {
@@ -117,6 +124,8 @@ Value indent(const Value& subject, const Arguments& arguments, Budget& budget) {
   const Value* blank = arguments.find(2, "blank");
   const std::string text = text_argument(subject, "what 'indent' gets");
   std::string out = first && truthy(*first) ? space : "";
+  budget.spend(static_cast<uint64_t>(std::ranges::count(text, '\n') + 1) * Budget::kPartCost +
+               text.size() * 4);
   bool is_first = true;
   for (const std::string& line : split_lines(text + "\n")) {
     budget.spend(line.size() + space.size() + 1);
@@ -154,7 +163,8 @@ std::optional<int64_t> parse_integer(std::string_view text, int base) {
   return number;
 }
 
-Value filter_int(const Value& subject, const Arguments& arguments, Budget&) {
+Value filter_int(const Value& subject, const Arguments& arguments, Budget& budget) {
+  if (const std::string* text = subject.text()) budget.spend(text->size() * 2 * Budget::kPointCost);
   check_arguments(arguments, "the filter 'int'", {"default", "base"}, 0);
   const Value* base_value = arguments.find(1, "base");
   const int64_t base = base_value ? integer_argument(*base_value, "base") : 10;
@@ -174,7 +184,8 @@ Value filter_int(const Value& subject, const Arguments& arguments, Budget&) {
   return fallback ? *fallback : Value(int64_t{0});
 }
 
-Value filter_float(const Value& subject, const Arguments& arguments, Budget&) {
+Value filter_float(const Value& subject, const Arguments& arguments, Budget& budget) {
+  if (const std::string* text = subject.text()) budget.spend(text->size() * 2 * Budget::kPointCost);
   check_arguments(arguments, "the filter 'float'", {"default"}, 0);
   if (subject.is<double>()) return subject;
   if (const int64_t* number = subject.as<int64_t>()) return Value(static_cast<double>(*number));
@@ -235,7 +246,7 @@ Value filter_attr(const Value& subject, const Arguments& arguments, Budget&) {
 
 Value filter_length(const Value& subject, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the filter 'length'", {}, 0);
-  if (const std::string* text = subject.text()) budget.spend(text->size());
+  if (const std::string* text = subject.text()) budget.spend(text->size() * 4);
   return Value(length_of(subject));
 }
 

@@ -28,6 +28,7 @@ Value field_value(std::string_view field, size_t& automatic, const Arguments& ar
 std::string format_braces(const std::string& format, const Arguments& arguments, Budget& budget) {
   std::string out;
   size_t automatic = 0;
+  budget.spend(format.size() * 4);
   for (size_t at = 0; at < format.size(); ++at) {
     const char c = format[at];
     if (c != '{' && c != '}') {
@@ -65,6 +66,7 @@ std::string format_percent(const std::string& format, const Value& values, Budge
   const std::vector<Value> items = tuple ? values.list()->items : std::vector<Value>{values};
   size_t used = 0;
   std::string out;
+  budget.spend(format.size() * 4 + items.size() * Budget::kElementCost);
   for (size_t at = 0; at < format.size(); ++at) {
     if (format[at] != '%') {
       out += format[at];

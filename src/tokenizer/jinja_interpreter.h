@@ -13,8 +13,8 @@
 namespace lockstep::tokenizer::jinja {
 
 struct Limits {
-  uint64_t work = uint64_t{1} << 28;  // units of Budget
-  size_t output_bytes = size_t{64} << 20;
+  uint64_t work = uint64_t{1} << 24;  // units of Budget: at most about 50 ms and 64 MB
+  size_t output_bytes = size_t{1} << 20;
   int32_t recursion = 1000;  // nodes being evaluated inside of each other
 };
 

@@ -19,17 +19,28 @@ Value texts(std::vector<std::string> parts, Budget& budget, ListKind kind = List
   return make_list(std::move(items), kind);
 }
 
+// Where a text may be cut at white space: at bytes that are no ASCII letter or sign.
+bool is_odd(char c) {
+  return c <= ' ' || c > '~';
+}
+
 template <Side kSide>
-Value strip_text(const std::string& text, const Arguments& arguments, Budget&) {
+Value strip_text(const std::string& text, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "strip()", {"chars"}, 0);
   const Value* characters = arguments.find(0, "chars");
-  if (!characters || characters->is<None>()) return Value(std::string(strip(text, kSide)));
-  return Value(std::string(strip(text, text_argument(*characters, "chars"), kSide)));
+  if (!characters || characters->is<None>()) {
+    budget.spend(text.size() * 4);
+    return Value(std::string(strip(text, kSide)));
+  }
+  const std::string& set = text_argument(*characters, "chars");
+  budget.spend(text.size() * (Budget::kPointCost + set.size()));
+  return Value(std::string(strip(text, set, kSide)));
 }
 
 template <std::string (*change)(std::string_view)>
-Value change_text(const std::string& text, const Arguments& arguments, Budget&) {
+Value change_text(const std::string& text, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the method", {}, 0);
+  budget.spend(text.size() * Budget::kPointCost);
   return Value(change(text));
 }
 
@@ -41,11 +52,14 @@ Value split_text(const std::string& text, const Arguments& arguments, Budget& bu
   const int64_t limit = most ? integer_argument(*most, "maxsplit") : -1;
   if (!separator || separator->is<None>()) {
     if (kFromRight && limit >= 0) fail("rsplit() at white space with a limit is not supported");
+    const auto parts = static_cast<uint64_t>(std::ranges::count_if(text, is_odd) + 1);
+    budget.spend(parts * Budget::kPartCost + text.size() * Budget::kPointCost);
     return texts(split_space(text, limit), budget);
   }
   const std::string& cut = text_argument(*separator, "sep");
   if (cut.empty()) fail("split() with an empty separator");
   budget.spend(text.size() / cut.size() * Budget::kElementCost);
+  budget.spend_search(text.size(), cut.size());
   return texts(split(text, cut, limit, kFromRight), budget);
 }
 
@@ -54,6 +68,7 @@ Value partition(const std::string& text, const Arguments& arguments, Budget& bud
   check_arguments(arguments, "partition()", {"sep"}, 1);
   const std::string& cut = text_argument(*arguments.find(0, "sep"), "sep");
   if (cut.empty()) fail("partition() with an empty separator");
+  budget.spend_search(text.size(), cut.size());
   const size_t at = kFromRight ? text.rfind(cut) : text.find(cut);
   if (at == std::string::npos) {
     return kFromRight ? texts({"", "", text}, budget, ListKind::kTuple)
@@ -64,11 +79,12 @@ Value partition(const std::string& text, const Arguments& arguments, Budget& bud
 
 // startswith and endswith take one string or a tuple of them.
 template <bool kEnd>
-Value has_edge(const std::string& text, const Arguments& arguments, Budget&) {
+Value has_edge(const std::string& text, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, kEnd ? "endswith()" : "startswith()", {"prefix"}, 1);
   const Value& edge = *arguments.find(0, "prefix");
   const auto matches = [&](const Value& one) {
     const std::string& part = text_argument(one, "what startswith() and endswith() get");
+    budget.spend(part.size() + Budget::kElementCost);
     return kEnd ? text.ends_with(part) : text.starts_with(part);
   };
   const List* several = edge.list();
@@ -92,6 +108,7 @@ Value replace_text(const std::string& text, const Arguments& arguments, Budget& 
   const Value* count = arguments.find(2, "count");
   // The largest result there can be is paid for before it is made.
   budget.spend(text.size());
+  budget.spend_search(text.size(), from.size());
   const uint64_t places = text.size() / std::max<size_t>(from.size(), 1) + 1;
   if (text.find(from) != std::string::npos) budget.spend(places * to.size());
   return Value(replace(text, from, to, count ? integer_argument(*count, "count") : -1));
@@ -116,7 +133,9 @@ Value find_text(const std::string& text, const Arguments& arguments, Budget& bud
   check_arguments(arguments, "find()", {"sub"}, 1);
   const std::string& part = text_argument(*arguments.find(0, "sub"), "sub");
   budget.spend(text.size());
+  budget.spend_search(text.size(), part.size());
   if (kWhat == Found::kCount) {
+    budget.spend(text.size() / std::max<size_t>(part.size(), 1) * Budget::kElementCost);
     if (part.empty()) return Value(count_points(text) + 1);
     return Value(static_cast<int64_t>(split(text, part, -1, false).size()) - 1);
   }
@@ -127,8 +146,9 @@ Value find_text(const std::string& text, const Arguments& arguments, Budget& bud
 }
 
 template <bool (*test)(char32_t)>
-Value all_are(const std::string& text, const Arguments& arguments, Budget&) {
+Value all_are(const std::string& text, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the method", {}, 0);
+  budget.spend(text.size() * Budget::kPointCost);
   const std::u32string points = decode(text);
   return Value(!points.empty() && std::all_of(points.begin(), points.end(), test));
 }
@@ -146,6 +166,8 @@ Value is_cased(const std::string& text, const Arguments& arguments, Budget& budg
 Value split_lines_of(const std::string& text, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "splitlines()", {"keepends"}, 0);
   const Value* keep = arguments.find(0, "keepends");
+  budget.spend(static_cast<uint64_t>(std::ranges::count_if(text, is_odd) + 1) * Budget::kPartCost +
+               text.size() * 4);
   return texts(split_lines(text, keep && truthy(*keep)), budget);
 }
 
@@ -204,7 +226,7 @@ Value dict_method(const Value& receiver, const std::string& name, const Argument
   const Dict& dict = *receiver.dict();
   if (name == "get") {
     check_arguments(arguments, "get()", {"key", "default"}, 1);
-    if (const Value* found = dict.find(*arguments.find(0, "key"))) return *found;
+    if (const Value* found = dict.find(*arguments.find(0, "key"), budget)) return *found;
     const Value* fallback = arguments.find(1, "default");
     return fallback ? *fallback : Value(None{});
   }

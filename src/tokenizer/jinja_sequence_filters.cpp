@@ -12,7 +12,7 @@ namespace {
 Value sort_key(const Value& item, const Value* attribute, bool with_case, Budget& budget) {
   Value key = attribute && !attribute->is<None>() ? get_path(item, *attribute, budget) : item;
   if (!with_case && key.text()) {
-    budget.spend(key.text()->size());
+    budget.spend(key.text()->size() * Budget::kPointCost + Budget::kPartCost);
     return Value(lower(*key.text()));
   }
   return key;
@@ -97,6 +97,9 @@ Value sort(const Value& subject, const Arguments& arguments, Budget& budget) {
   for (const Value& value : values) {
     if (attribute && attribute->text()) {  // may name several: "age,name"
       std::vector<Value> parts;
+      budget.spend(static_cast<uint64_t>(std::ranges::count(*attribute->text(), ',') + 1) * 2 *
+                       Budget::kPartCost +
+                   attribute->text()->size() * 4);
       for (const std::string& path : split(*attribute->text(), ",", -1, false)) {
         const Value part_path(path);
         parts.push_back(sort_key(value, &part_path, with_case, budget));
@@ -129,10 +132,11 @@ Value dictsort(const Value& subject, const Arguments& arguments, Budget& budget)
 
 Value unique(const Value& subject, const Arguments& arguments, Budget& budget) {
   check_arguments(arguments, "the filter 'unique'", {"case_sensitive", "attribute"}, 0);
-  DictBuilder seen;
+  DictBuilder seen(budget);
   for (const Value& item : elements(subject, budget)) {
     const Value key = sort_key(item, arguments.find(1, "attribute"),
                                flag(arguments, 0, "case_sensitive"), budget);
+    budget.spend(2 * Budget::kPartCost);
     seen.add(key, item);
   }
   std::vector<Value> kept;

@@ -153,6 +153,7 @@ void Interpreter::execute_set(const Statement& statement) {
 }
 
 void Interpreter::define_macro(const Statement& statement) {
+  budget_.spend(12 * Budget::kNodeCost);  // its scope stays until the end
   macro_scopes_.push_back(scope_);
   scope_->variables[statement.text] =
       Value(std::make_shared<const Callable>(Callable{.kind = Callable::Kind::kMacro,

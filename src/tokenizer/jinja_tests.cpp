@@ -20,13 +20,13 @@ bool is_iterable(const Value& value) {
   return value.text() || value.list() || value.dict() || value.is<Undefined>();
 }
 
-bool is_same(const Value& left, const Value& right) {
+bool is_same(const Value& left, const Value& right, Budget& budget) {
   if (left.data.index() != right.data.index()) return false;
   if (const bool* flag = left.as<bool>()) return *flag == *right.as<bool>();
   if (const int64_t* number = left.as<int64_t>()) return *number == *right.as<int64_t>();
   if (const double* number = left.as<double>()) return *number == *right.as<double>();
   if (left.is<None>() || left.is<Undefined>()) return true;
-  if (left.text()) return *left.text() == *right.text();
+  if (left.text()) return equal(left, right, budget);
   if (left.list()) return left.list() == right.list();
   if (left.dict()) return left.dict() == right.dict();
   return false;
@@ -36,6 +36,7 @@ bool is_same(const Value& left, const Value& right) {
 bool is_cased(const Value& value, std::string (*change)(std::string_view),
               std::string (*other)(std::string_view), Budget& budget) {
   const std::string text = to_text(value, budget);
+  budget.spend(text.size() * 2 * Budget::kPointCost);
   return change(text) == text && other(text) != text;
 }
 
@@ -80,7 +81,7 @@ const NamedTest kTests[] = {
     {"divisibleby", 1, LS_TEST(return divides(subject, arguments.positional[0], budget);)},
     {"upper", 0, LS_TEST(return is_cased(subject, upper, lower, budget);)},
     {"lower", 0, LS_TEST(return is_cased(subject, lower, upper, budget);)},
-    {"sameas", 1, LS_TEST(return is_same(subject, arguments.positional[0]);)},
+    {"sameas", 1, LS_TEST(return is_same(subject, arguments.positional[0], budget);)},
     {"filter", 0, LS_TEST(return subject.text() && is_filter(*subject.text());)},
     {"test", 0, LS_TEST(return subject.text() && is_test(*subject.text());)},
     {"escaped", 0, LS_TEST(return false;)},

@@ -56,7 +56,7 @@ bool sequences_equal(const List& left, const List& right, Budget& budget) {
 bool dicts_equal(const Dict& left, const Dict& right, Budget& budget) {
   if (left.items.size() != right.items.size()) return false;
   for (const auto& [key, value] : left.items) {
-    const Value* other = right.find(key);
+    const Value* other = right.find(key, budget);
     if (!other || !equal(value, *other, budget)) return false;
   }
   return true;
@@ -73,9 +73,11 @@ const Value* Dict::find(std::string_view key) const {
   return found == texts_.end() ? nullptr : &items[found->second].second;
 }
 
-const Value* Dict::find(const Value& key) const {
-  if (const std::string* text = key.text()) return find(std::string_view(*text));
-  Budget budget(1 << 20);  // keys are scalars and short tuples
+const Value* Dict::find(const Value& key, Budget& budget) const {
+  if (const std::string* text = key.text()) {
+    budget.spend(2 * text->size());
+    return find(std::string_view(*text));
+  }
   for (const size_t index : others_) {
     if (equal(items[index].first, key, budget)) return &items[index].second;
   }
@@ -88,7 +90,7 @@ void DictBuilder::set(const Value& key, Value value) {
   if (!hashable) fail("a {} cannot be the key of a dict here", type_name(key));
   dict_->depth = std::max({dict_->depth, depth_of(key) + 1, depth_of(value) + 1});
   check_depth(dict_->depth);
-  if (const Value* old = dict_->find(key)) {
+  if (const Value* old = dict_->find(key, budget_)) {
     *const_cast<Value*>(old) = std::move(value);
     return;
   }
@@ -102,7 +104,7 @@ void DictBuilder::set(const Value& key, Value value) {
 }
 
 void DictBuilder::add(const Value& key, Value value) {
-  if (!dict_->find(key)) set(key, std::move(value));
+  if (!dict_->find(key, budget_)) set(key, std::move(value));
 }
 
 DictPtr DictBuilder::finish() {
@@ -153,7 +155,7 @@ Value from_json_at(const nlohmann::ordered_json& json, int32_t depth, Budget& bu
       return make_list(std::move(items));
     }
     case nlohmann::json::value_t::object: {
-      DictBuilder builder;
+      DictBuilder builder(budget);
       for (const auto& [key, item] : json.items()) {
         budget.spend(key.size());
         builder.set(Value(key), from_json_at(item, depth + 1, budget));
@@ -213,7 +215,7 @@ bool truthy(const Value& value) {
 }
 
 bool equal(const Value& left, const Value& right, Budget& budget) {
-  budget.spend(16);
+  budget.spend(24);
   if (is_number(left) && is_number(right)) return order_numbers(left, right) == 0;
   if (left.data.index() != right.data.index()) return false;
   if (left.is<Undefined>() || left.is<None>()) return true;
@@ -234,7 +236,7 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
 }
 
 int order(const Value& left, const Value& right, Budget& budget) {
-  budget.spend(16);
+  budget.spend(32);
   if (is_number(left) && is_number(right)) return order_numbers(left, right);
   if (left.text() && right.text()) {
     // Byte order of UTF-8 is code point order.
@@ -258,10 +260,10 @@ int order(const Value& left, const Value& right, Budget& budget) {
 bool contains(const Value& container, const Value& item, Budget& budget) {
   if (const std::string* text = container.text()) {
     if (!item.text()) fail("'in <string>' needs a string on the left, not a {}", type_name(item));
-    budget.spend(text->size());
+    budget.spend_search(text->size(), item.text()->size());
     return text->find(*item.text()) != std::string::npos;
   }
-  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  if (const Dict* dict = container.dict()) return dict->find(item, budget) != nullptr;
   if (container.is<Undefined>()) return false;
   const List* list = container.list();
   if (!list) fail("a {} holds nothing that 'in' could find", type_name(container));

@@ -34,17 +34,26 @@ template <class... Args>
   throw TemplateError{fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// What a hostile template may use up. One unit is about one byte copied; a node evaluated costs
-// kNodeCost, a list element kElementCost.
+// What a hostile template may use up. One unit is about a nanosecond, and at least one byte of what
+// it allocates; a node evaluated costs kNodeCost, a list element kElementCost. Counted, not
+// measured, so that a template fails everywhere or nowhere.
 class Budget {
  public:
   static constexpr uint64_t kNodeCost = 64;
   static constexpr uint64_t kElementCost = 48;
+  static constexpr uint64_t kPartCost = 160;   // a text of its own, cut out of another
+  static constexpr uint64_t kPointCost = 16;   // a character looked at by itself
+  static constexpr uint64_t kEscapeCost = 96;  // one that is written as an escape
 
   explicit Budget(uint64_t units) : left_(units) {}
   void spend(uint64_t units) {
-    if (units > left_) fail("the template does more work than is allowed");
+    if (units > left_)
+      fail("the template does more work than is allowed: at most about 50 ms and 64 MB");
     left_ -= units;
+  }
+  // For a search of `part` in `text`, at the worst.
+  void spend_search(size_t text, size_t part) {
+    if (part <= text) spend((text - part + 1) * (4 + part / 8));
   }
 
  private:
@@ -114,7 +123,7 @@ struct Dict {
   std::vector<std::pair<Value, Value>> items;  // in order of insertion
   int32_t depth = 1;
 
-  const Value* find(const Value& key) const;
+  const Value* find(const Value& key, Budget& budget) const;
   const Value* find(std::string_view key) const;
 
  private:
@@ -125,11 +134,13 @@ struct Dict {
 
 class DictBuilder {
  public:
+  explicit DictBuilder(Budget& budget) : budget_(budget) {}
   void set(const Value& key, Value value);
   void add(const Value& key, Value value);  // leaves a key that is there as it is
   DictPtr finish();
 
  private:
+  Budget& budget_;
   std::shared_ptr<Dict> dict_ = std::make_shared<Dict>();
 };
 

@@ -19,6 +19,12 @@ class Writer {
     budget_.spend(text.size() + 16);
     out_ += text;
   }
+  // Before a text is quoted: each of its characters may become an escape.
+  void expect(std::string_view text) {
+    const auto odd = [](char c) { return c < ' ' || c > '~'; };
+    budget_.spend(text.size() * Budget::kPointCost +
+                  static_cast<uint64_t>(std::ranges::count_if(text, odd)) * Budget::kEscapeCost);
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -30,6 +36,7 @@ void put_text_repr(Writer& out, const std::string& text) {
   const bool double_quote =
       text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
   const char32_t quote = double_quote ? '"' : '\'';
+  out.expect(text);
   std::string quoted(1, static_cast<char>(quote));
   for (const char32_t point : decode(text)) {
     if (point == quote || point == '\\') {
@@ -95,6 +102,7 @@ void put_repr(Writer& out, const Value& value) {
 }
 
 void put_json_text(Writer& out, const std::string& text, bool ascii) {
+  out.expect(text);
   std::string quoted = "\"";
   const auto escape = [&](char32_t unit) {
     quoted += fmt::format("\\u{:04x}", static_cast<uint32_t>(unit));
