@@ -75,6 +75,7 @@ Result<int> run(Flags& flags) {
     LS_TRY_VOID(trace::JsonlLogger::create(model->session->program(), options.worker.log));
 
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);  // a terminal that closes ends no stream
   LS_TRY_VOID(server::serve(*model, options, [&](const std::string& url) {
     fmt::print("lockstep serves {} on {} at {}\n", model->name, device->name, url);
     std::fflush(stdout);

@@ -1,8 +1,10 @@
 """How a worker starts, stops, asks for a key, logs and records."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import socket
@@ -10,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -73,6 +76,31 @@ class Stop(unittest.TestCase):
             worker.wait_for(lambda h: h["status"] == "stopping", "it stops")
             worker.process.send_signal(signal.SIGTERM)
             self.assertEqual(worker.process.wait(PATIENCE_S), 128 + signal.SIGTERM)
+
+    def test_a_terminal_that_closes(self):
+        with Worker(PROGRAM, model=SLOW) as worker, worker.execute(job_id="active", **{**LONG, "max_tokens": 200}) as stream:
+            first = stream.next()
+            for _ in range(3):
+                worker.process.send_signal(signal.SIGHUP)
+            name, end = check_order([first, *stream.rest()])
+            self.assertEqual((name, end["tokens_out"]), ("end", 200))
+            self.assertEqual(worker.get("/health")["status"], "ok")
+        # The same with a real one: its session's leader gets the signal, and nobody takes its log any more.
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([PROGRAM, "serve", "-m", "haiku", "--port", "0", "--threads", "1"], stdin=theirs, stdout=theirs,
+                                   stderr=theirs, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(theirs)
+        said = b""
+        while b"\n" not in said:
+            said += os.read(ours, 1000)
+        worker = object.__new__(Worker)
+        worker.process, worker.host, worker.port = process, "127.0.0.1", int(re.search(rb":(\d+)\s", said)[1])
+        os.close(ours)
+        try:
+            self.assertEqual(check_order(worker.run("after", HAIKU))[0], "end")
+        finally:
+            process.terminate()
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
     def test_a_client_that_does_not_read_does_not_hold_it_up(self):
         with Worker(PROGRAM, model=SLOW) as worker:
