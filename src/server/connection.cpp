@@ -25,7 +25,7 @@ constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, read while 
 constexpr size_t kBufferBytes = kPipelineBytes + kReadBytes;
 constexpr uint64_t kChunkHeads = 8;  // how many times larger they may make a body
 constexpr int64_t kLingerBytes = 8 << 20;
-constexpr size_t kUnreadBytes = 64 << 20;  // of an answer that its client does not read
+constexpr size_t kUnreadBytes = 16 << 20;  // of an answer that its client does not read
 
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};

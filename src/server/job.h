@@ -45,7 +45,8 @@ class JobListener {
   virtual void accepted(const Job& job) = 0;
   virtual void refused(const ApiError& problem) = 0;
   virtual void started(const Job& job) = 0;
-  virtual void token(const Job& job, const JobToken& token) = 0;
+  // A problem ends the job.
+  virtual std::optional<ApiError> token(const Job& job, const JobToken& token) = 0;
   virtual void ended(const Job& job, const JobEnd& end) = 0;
 };
 

@@ -26,8 +26,9 @@ class ExecuteReply : public Reply {
                       {"seed", job.seed}});
   }
 
-  void token(const Job&, const JobToken& token) override {
+  std::optional<ApiError> token(const Job&, const JobToken& token) override {
     event("token", {{"t", token.text}, {"i", token.index}});
+    return std::nullopt;
   }
 
   void ended(const Job& job, const JobEnd& end) override {

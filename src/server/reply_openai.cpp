@@ -35,6 +35,8 @@ std::string shown(const std::string& bytes) {
   return text;
 }
 
+constexpr int64_t kMostGathered = 100'000;  // log-probabilities: about half a kilobyte each
+
 class OpenAiReply : public Reply {
  public:
   OpenAiReply(std::shared_ptr<Responder> responder, const ServedModel& model,
@@ -57,13 +59,10 @@ class OpenAiReply : public Reply {
       send_choice({{"delta", {{"role", "assistant"}, {"content", ""}}}}, nullptr);
   }
 
-  void token(const Job&, const JobToken& token) override {
-    if (!stream_) {
-      text_ += token.text;
-      if (wants_logprobs_) add_logprobs(token);
-      return;
-    }
-    if (token.text.empty() && !wants_logprobs_) return;  // half a character: nothing to show yet
+  std::optional<ApiError> token(const Job&, const JobToken& token) override {
+    if (!stream_) return gather(token);
+    // Half a character: nothing to show yet.
+    if (token.text.empty() && !wants_logprobs_) return std::nullopt;
     if (wants_logprobs_) {
       logprobs_ = nullptr;
       add_logprobs(token);
@@ -71,6 +70,7 @@ class OpenAiReply : public Reply {
     text_offset_ += utf8_length(token.text);
     send_choice(chat_ ? Json{{"delta", {{"content", token.text}}}} : Json{{"text", token.text}},
                 nullptr);
+    return std::nullopt;
   }
 
   void ended(const Job& job, const JobEnd& end) override {
@@ -87,6 +87,21 @@ class OpenAiReply : public Reply {
   }
 
  private:
+  // Of an answer that is not streamed, everything is held until its end.
+  std::optional<ApiError> gather(const JobToken& token) {
+    text_ += token.text;
+    if (!wants_logprobs_) return std::nullopt;
+    add_logprobs(token);
+    text_offset_ += utf8_length(token.text);
+    gathered_ += 1 + (token.logprobs ? std::ssize(token.logprobs->top) : 0);
+    if (gathered_ <= kMostGathered) return std::nullopt;
+    return ApiError{400, "ANSWER_TOO_LARGE",
+                    fmt::format("the answer has more than {} log-probabilities; ask for a stream, "
+                                "or for fewer tokens",
+                                kMostGathered),
+                    "stream"};
+  }
+
   void end_stream(const Job& job, const JobEnd& end) {
     logprobs_ = nullptr;
     if (end.problem) {
@@ -168,8 +183,7 @@ class OpenAiReply : public Reply {
     logprobs_["tokens"].push_back(shown(model().tokenizer->piece(token.id, true)));
     logprobs_["token_logprobs"].push_back(number(token.logprobs->chosen));
     logprobs_["top_logprobs"].push_back(top);
-    logprobs_["text_offset"].push_back(stream_ ? text_offset_
-                                               : utf8_length(text_) - utf8_length(token.text));
+    logprobs_["text_offset"].push_back(text_offset_);
   }
 
   const bool chat_;
@@ -180,6 +194,7 @@ class OpenAiReply : public Reply {
   std::string id_;
   std::string text_;  // of an answer that is not streamed
   int64_t text_offset_ = 0;
+  int64_t gathered_ = 0;
   Json logprobs_;  // of the whole answer, or of the chunk
 };
 

@@ -192,7 +192,7 @@ void Worker::take(const std::shared_ptr<Job>& job, const JobToken& token) {
   job->last_token = token.made;
   ++job->tokens_seen;
   ++metrics_.tokens_out;
-  job->listener->token(*job, token);
+  if (const auto problem = job->listener->token(*job, token)) end_early(job, *problem, "error");
 }
 
 void Worker::over(const std::shared_ptr<Job>& job, const JobEnd& end) {

@@ -20,9 +20,10 @@ struct News : JobListener {
     message = problem.message;
   }
   void started(const Job&) override { words.push_back("started"); }
-  void token(const Job&, const JobToken& token) override {
+  std::optional<ApiError> token(const Job&, const JobToken& token) override {
     words.push_back("token");
     text += token.text;
+    return std::nullopt;
   }
   void ended(const Job&, const JobEnd& end) override {
     words.push_back(end.problem ? end.problem->code : "end");
@@ -164,9 +165,10 @@ TEST_F(WorkerTest, JobsThatAreCancelledWhileTheyArePrepared) {
 
 TEST_F(WorkerTest, WhatAListenerThrowsEndsItsJobOnly) {
   struct Throws : News {
-    void token(const Job& job, const JobToken& token) override {
+    std::optional<ApiError> token(const Job& job, const JobToken& token) override {
       News::token(job, token);
       if (words.size() == 5) throw std::runtime_error("injected");
+      return std::nullopt;
     }
   };
   start();

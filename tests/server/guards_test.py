@@ -5,9 +5,10 @@ import pathlib
 import resource
 import socket
 import sys
+import tempfile
 import unittest
 
-from worker import Worker, check_order
+from worker import Stream, Worker, check_order, forge
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 HAIKU = "GPU haiku with word seven: "
@@ -155,6 +156,30 @@ class Crowds(unittest.TestCase):
     def test_more_jobs_than_places(self):
         with self.assertRaisesRegex(RuntimeError, "--connections"):
             Worker(PROGRAM, "--connections", "64", "--queue", "17")
+
+
+class Answers(unittest.TestCase):
+    def test_log_probabilities_are_streamed_or_bounded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tiny = forge(PROGRAM, pathlib.Path(folder) / "tiny.gguf", "--layers", "1", "--width", "32", "--heads", "2", "--feed-forward", "32")
+            with Worker(PROGRAM, model=tiny) as worker:
+                fields = {"prompt": "rain", "ignore_eos": True, "temperature": 1, "seed": 7, "logprobs": 20}
+                before = worker.get("/health")["memory_used_bytes"]
+                status, answer = worker.post("/v1/completions", {**fields, "max_tokens": 30_000})
+                self.assertEqual((status, answer["error"]["code"], answer["error"]["field"]), (400, "ANSWER_TOO_LARGE", "stream"))
+                self.assertLess(worker.get("/health")["memory_used_bytes"] - before, 96 << 20)
+                worker.wait_idle()
+                # As much as fits, whole and streamed; and what does not fit, streamed.
+                status, whole = worker.post("/v1/completions", {**fields, "max_tokens": 100})
+                self.assertEqual(status, 200)
+                whole = whole["choices"][0]["logprobs"]
+                with Stream(worker, {**fields, "max_tokens": 5000, "stream": True}, "/v1/completions") as stream:
+                    events = [data for _, data in stream.rest()]
+                self.assertEqual(events.pop(), "[DONE]")
+                parts = [event["choices"][0]["logprobs"] for event in events if event["choices"][0]["logprobs"]]
+                self.assertEqual(len(parts), 5000)
+                for field, values in whole.items():
+                    self.assertEqual(sum((part[field] for part in parts[:100]), []), values, field)
 
 
 if __name__ == "__main__":
