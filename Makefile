@@ -2,7 +2,7 @@
 WERROR ?= OFF
 JOBS ?= $(shell nproc)
 
-.PHONY: run build test peer-test bench format clean setup help
+.PHONY: run build test peer-test fuzz bench format clean setup help
 
 help:
 	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
@@ -10,6 +10,8 @@ help:
 	@echo 'make build      build the program at build/lockstep'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
+	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
+	@echo '                learn stays in CORPUS=build-asan/corpus'
 	@echo 'make bench      measure speed'
 	@echo 'make format     clang-format on all our code'
 	@echo 'make clean      remove what was built'
@@ -35,6 +37,14 @@ test: build
 peer-test: build
 	cmake --build --preset release -j $(JOBS)
 	tests/peer/run
+
+SECONDS ?= 60
+CORPUS ?= build-asan/corpus
+
+fuzz: setup
+	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset asan -j $(JOBS) --target fuzzers
+	scripts/fuzz build-asan $(CORPUS) $(SECONDS) 2
 
 bench: build
 	bench/run
