@@ -87,6 +87,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if mode != "no-etag":
             self.send_header("ETag", etag)
         body = data[first:]
+        if mode == "endless":
+            self.send_header("Connection", "close")
+            self.end_headers()
+            while True:  # until the client has enough
+                self.wfile.write(data)
+        if mode == "drip":
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            for at in range(0, len(body), 10):
+                self.wfile.write(body[at : at + 10])
+                time.sleep(0.05)
         if mode == "no-length":
             self.send_header("Connection", "close")
         else:
@@ -307,6 +318,30 @@ class PullTest(unittest.TestCase):
                             "--retries", "0"])  # fmt: skip
         self.assert_failed(done, "too slow", "are kept")
         self.assertEqual(self.part.read_bytes(), self.data[: server.sent])
+
+    def test_drip(self):
+        done = self.pull("drip", "--stall", "1", "--retries", "1")
+        self.assert_failed(done, "too slow", "are kept")
+        self.assertEqual(len(self.state["log"]), 2)  # a few bytes are no reason to ask for ever
+        self.assertTrue(self.data.startswith(self.part.read_bytes()))
+
+    def test_endless(self):
+        done = self.pull("endless", "--most", "1")
+        self.assert_failed(done, "does not say how large the file is", "more than 1000000 bytes")
+        self.assertLessEqual(self.part.stat().st_size, 1_000_000)
+
+    def test_links_are_not_followed(self):
+        self.models.mkdir(parents=True)
+        victim = pathlib.Path(self.folder.name, "victim")
+        for name in ("m.gguf.part", "m.gguf.lock", "m.gguf.part.json"):
+            victim.write_text("precious")
+            (self.models / name).symlink_to(victim)
+            done = self.pull("whole")
+            self.assertEqual(victim.read_text(), "precious", name)
+            if name == "m.gguf.part":
+                self.assert_failed(done, "symbolic link")
+            (self.models / name).unlink(missing_ok=True)
+            self.final.unlink(missing_ok=True)
 
     def test_interrupt_and_lock(self):
         server = SlowServer(self.data)

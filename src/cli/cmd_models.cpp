@@ -29,6 +29,7 @@ struct Flags {
   std::string sha256;
   std::string member;
   models::PullOptions pull;
+  int64_t most_megabytes = 100'000;
 };
 
 // The licence of the models that we trained is that of the program.
@@ -194,6 +195,7 @@ Result<int> pull(const Flags& flags) {
   models::PullOptions options = flags.pull;
   LS_TRY(options.folder, models::cache_folder());
   options.interrupted = &interrupted;
+  options.most_bytes = flags.most_megabytes * 1'000'000;
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of write()
@@ -222,8 +224,11 @@ std::function<Result<int>()> declare(CLI::App& app) {
                  "How often to try again after a broken connection that brought nothing new"),
       flags->pull.retries);
   show_default(add_number(*sub, "--stall", flags->pull.stall_seconds, {1, 3600},
-                          "Seconds without a byte after which a connection counts as broken"),
+                          "Seconds below 1 kB/s after which a connection counts as broken"),
                flags->pull.stall_seconds);
+  show_default(add_number(*sub, "--most", flags->most_megabytes, {1, int64_t{1} << 30},
+                          "Megabytes to take at most where the server does not say the size"),
+               flags->most_megabytes);
   sub->footer(
       "The file goes to lockstep/models in $XDG_CACHE_HOME or ~/.cache and is checked (size,\n"
       "SHA-256, GGUF structure) before it gets its name. A download that broke off goes on where "

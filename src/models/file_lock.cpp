@@ -23,7 +23,7 @@ bool same_file(const std::string& path, int fd) {
 
 Result<FileLock> FileLock::take(const std::string& path, const std::string& what) {
   for (;;) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return error("{}: cannot make the lock file: {}", path, std::strerror(errno));
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       const int failed = errno;

@@ -106,6 +106,14 @@ size_t on_body(char* data, size_t, size_t size, void* context) {
     refuse(exchange, fmt::format("the server sends more than the expected {} bytes", expected));
     return 0;
   }
+  const int64_t most = exchange.request.most_bytes;
+  if (exchange.total_bytes == 0 && most > 0 &&
+      exchange.part.size_bytes() + static_cast<int64_t>(size) > most) {
+    refuse(exchange, fmt::format("the server does not say how large the file is, and sends more "
+                                 "than {} bytes",
+                                 most));
+    return 0;
+  }
   if (const auto added = exchange.part.add({data, size}); !added.ok()) {
     refuse(exchange, added.error().message);
     return 0;
@@ -184,7 +192,7 @@ HttpOutcome exchange_once(const HttpRequest& request, PartFile& part, bool& rest
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "lockstep/" LOCKSTEP_VERSION);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 30L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(kLeastBytesASecond));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_seconds));
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, text.data());
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);

@@ -10,10 +10,13 @@
 
 namespace lockstep::models {
 
+inline constexpr int64_t kLeastBytesASecond = 1000;
+
 struct HttpRequest {
   std::string url;             // http or https; redirects are followed, from https only to https
   int64_t expected_bytes = 0;  // of the whole file; 0: unknown
-  int stall_seconds = 30;      // without a byte for so long, the transfer is given up
+  int64_t most_bytes = 0;      // where the server does not say the size either; 0: any
+  int stall_seconds = 30;      // slower than kLeastBytesASecond for so long, it is given up
   const std::atomic<bool>* interrupted = nullptr;             // set: stop soon; may be null
   std::function<void(int64_t done, int64_t total)> on_bytes;  // total 0: unknown; may be empty
 };

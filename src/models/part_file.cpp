@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
+
 namespace lockstep::models {
 namespace {
 
@@ -23,7 +25,10 @@ Error failure(const std::string& path, const char* what) {
 
 Result<PartFile> PartFile::open(const std::string& final_path) {
   const std::string path = final_path + ".part";
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // A link could lead to any file of the user's, which would be overwritten.
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0 && errno == ELOOP)
+    return error("{}: is a symbolic link, expected a file or nothing", path);
   if (fd < 0) return failure(path, "open");
   PartFile part(path, fd);
   struct stat info {};
@@ -79,11 +84,11 @@ Result<void> PartFile::set_origin(PartOrigin origin) {
   origin_ = std::move(origin);
   const nlohmann::ordered_json json = {
       {"url", origin_.url}, {"validator", origin_.validator}, {"total_bytes", origin_.total_bytes}};
-  std::ofstream file(origin_path(), std::ios::trunc);
-  file << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  file.close();
-  if (!file) return failure(origin_path(), "write");
-  return {};
+  const std::string text =
+      json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  LS_TRY(OutputFile file, OutputFile::create(origin_path()));
+  LS_TRY_VOID(file.write(std::as_bytes(std::span(text))));
+  return file.publish();
 }
 
 Result<void> PartFile::add(std::span<const char> bytes) {

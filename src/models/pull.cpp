@@ -71,13 +71,16 @@ Result<std::string> download(const PullSource& source, const PullOptions& option
     HttpRequest request;
     request.url = source.url;
     request.expected_bytes = transfer_bytes(source);
+    request.most_bytes = options.most_bytes;
     request.stall_seconds = options.stall_seconds;
     request.interrupted = options.interrupted;
     request.on_bytes = [&](int64_t done, int64_t total) { bar.show(done, total); };
     const HttpOutcome outcome = http_fetch(request, part);
     if (outcome.ending == HttpEnding::kWhole) return outcome.stated_sha256;
 
-    failures = part.size_bytes() > before && options.retries > 0 ? 1 : failures + 1;
+    // A server that sends a few bytes each time would otherwise be asked for ever.
+    const bool went_on = part.size_bytes() - before >= kLeastBytesASecond * options.stall_seconds;
+    failures = went_on && options.retries > 0 ? 1 : failures + 1;
     const bool again = outcome.ending == HttpEnding::kRetry && failures <= options.retries;
     if (!again || stopped(options)) {
       const std::string kept =
@@ -110,26 +113,26 @@ Result<void> drop_if_useless(const PullSource& source, PartFile& part) {
 
 // The model out of the archive, into a part file of its own. An archive that does not have it whole
 // is of no use, and goes.
-Result<PartFile> unpack_member(const PullSource& source, PartFile& archive,
-                               const std::string& target) {
+Result<PartFile> unpack_member(const PullSource& source, const PullOptions& options,
+                               PartFile& archive, const std::string& target) {
   LS_TRY(PartFile model, PartFile::open(target + ".member"));
   LS_TRY_VOID(model.restart());
-  bool full = false;  // our disk, not the archive, is at fault
+  bool ours = false;  // a full disk or a Ctrl-C, not the archive, is at fault
   const auto copy = [&]() -> Result<void> {
     LS_TRY(const MappedFile file, MappedFile::open(archive.path()));
     LS_TRY(const ZipMember member, find_zip_member(file.bytes(), source.member));
     Bar bar("unpacking", 0);
     return unpack(member, [&](std::span<const char> piece) -> Result<void> {
-      Result<void> added = model.add(piece);
-      full = !added.ok();
-      if (full) return added;
+      Result<void> added = stopped(options) ? error("interrupted") : model.add(piece);
+      ours = !added.ok();
+      if (ours) return added;
       bar.show(model.size_bytes(), member.size_bytes);
       return {};
     });
   };
   if (const Result<void> copied = copy(); !copied.ok()) {
     LS_TRY_VOID(model.remove());
-    if (full) return copied.error();
+    if (ours) return copied.error();
     LS_TRY_VOID(archive.remove());
     return error("{}: {}; nothing was kept", source.url, copied.error().message);
   }
@@ -174,7 +177,7 @@ Result<Pulled> pull(const PullSource& source, const PullOptions& options) {
   std::optional<PartFile> archive;
   if (!source.member.empty()) {
     archive.emplace(std::move(part));
-    LS_TRY(part, unpack_member(source, *archive, target));
+    LS_TRY(part, unpack_member(source, options, *archive, target));
   }
 
   const FileCheck check = check_file(part.path(), wanted, options.interrupted);

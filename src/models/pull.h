@@ -20,8 +20,9 @@ struct PullSource {
 
 struct PullOptions {
   std::string folder;      // made where it is missing
-  int retries = 4;         // after a broken connection that brought nothing new
-  int stall_seconds = 30;  // without a byte for so long, the connection counts as broken
+  int retries = 4;         // after a broken connection that brought next to nothing new
+  int stall_seconds = 30;  // below 1 kB/s for so long, the connection counts as broken
+  int64_t most_bytes = 0;  // of a file whose size nobody says; 0: any
   const std::atomic<bool>* interrupted = nullptr;  // set: stop soon; may be null
 };
 
