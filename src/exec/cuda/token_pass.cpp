@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/shared_by_heads.h"
 
 namespace lockstep::exec::cuda {
 
@@ -183,6 +184,8 @@ class TokenPass::Builder {
       op::ValueId value;  // before what is known so far
     };
     Side q{{}, op.inputs[0]}, k{{}, op.inputs[1]};
+    std::optional<float> epsilon;  // the kernel has one for both, and one rotation
+    std::optional<Rotation> rotation;
     for (auto task = rows_.rbegin(); task != rows_.rend(); ++task) {
       if (task->kind == Task::Kind::kAppend) continue;
       if (task->kind != Task::Kind::kOp) return false;
@@ -191,13 +194,16 @@ class TokenPass::Builder {
       if (side == nullptr) return false;
       const RowTask described = describe_task(pass_.parts_, *task, pass_.buffers_, 1, 0);
       if (const auto* norm = std::get_if<op::Norm>(&before.what)) {
-        if (norm->kind != op::Norm::Kind::kRms || norm->group != call.attention.head_size)
+        if (norm->kind != op::Norm::Kind::kRms || norm->group != call.attention.head_size ||
+            side->heads.norm_weight != nullptr || !take_shared<float>(epsilon, described.factor))
           return false;
         side->heads.norm_weight = described.weight;
         side->heads.normed = described.out;
         call.epsilon = described.factor;
       } else if (std::holds_alternative<op::Rope>(before.what) &&
                  side->heads.norm_weight == nullptr && side->heads.rotated == nullptr) {
+        const Rotation own{described.cosines, described.sines, described.pairs, described.adjacent};
+        if (!take_shared(rotation, own)) return false;
         side->heads.rotated = described.out;
         call.cosines = described.cosines;
         call.sines = described.sines;
