@@ -199,7 +199,7 @@ void print_text(const Report& report) {
 Result<int> run(const Flags& flags) {
   LS_TRY(const exec::Device* device, find_device(flags.device));
   LS_TRY(const std::string path, model_path(flags.model));
-  LS_TRY(const model::Model model, model::Model::load(path));
+  LS_TRY(const model::Model model, model::Model::load(path, !flags.device.no_map));
   LS_TRY(const auto tests, choose_tests(flags, model.config().context_length));
   exec::Options options = options_of(flags.device);
   const int threads = options.threads > 0 ? options.threads : available_cores();

@@ -88,7 +88,7 @@ void report_speed(const engine::Request& request, const engine::Outcome& outcome
 
 Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
-  LS_TRY(const model::Model model, model::Model::load(path));
+  LS_TRY(const model::Model model, model::Model::load(path, !flags.device.no_map));
   LS_TRY(const Prompt prompt, read_prompt(flags.prompt, model));
   LS_TRY(const exec::Device* device, find_device(flags.device));
 

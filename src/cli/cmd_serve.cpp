@@ -66,7 +66,8 @@ Result<int> run(Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const exec::Device* device, find_device(flags.device));
   LS_TRY(const std::unique_ptr<server::ServedModel> model,
-         server::ServedModel::load(path, *device, options_of(flags.device), flags.context));
+         server::ServedModel::load(path, *device, options_of(flags.device), flags.context,
+                                   !flags.device.no_map));
   // What would fail with each job fails now.
   if (!options.worker.trace.folder.empty())
     LS_TRY_VOID(

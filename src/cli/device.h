@@ -14,6 +14,8 @@ struct DeviceFlags {
   int threads = 0;
   std::string kv = "";  // empty: by the device
   bool no_repack = false;
+  bool no_map = false;
+  bool no_pin = false;
 };
 
 void declare_device(CLI::App& app, DeviceFlags& flags);

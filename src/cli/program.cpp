@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/map_guard.h"
 #include "base/no_throw.h"
 #include "base/notice.h"
 #include "cli/completion.h"
@@ -20,6 +21,8 @@ namespace {
 Result<int> guarded(const std::function<Result<int>()>& command) {
   try {
     Result<int> outcome = command();
+    if (outcome.ok() && any_map_was_cut())
+      return error("a file got shorter while it was read: the results are of no use");
     if (outcome.ok() && std::fflush(stdout) != 0)
       return error("cannot write to standard output: {}", std::strerror(errno));
     return outcome;

@@ -50,7 +50,10 @@ Result<Session> Session::create(const model::Model& model, const tokenizer::Toke
                                 int64_t context_length) {
   return no_throw([&]() -> Result<Session> {
     LS_TRY(op::Program program, model.program(context_length));
-    return create(std::move(program), tokenizer, device, options);
+    LS_TRY(Session session, create(std::move(program), tokenizer, device, options));
+    LS_TRY_VOID(model.file().check_unchanged());
+    session.file_ = &model.file();
+    return session;
   });
 }
 
@@ -99,6 +102,7 @@ Result<Outcome> Session::run_loop(const Request& request, const OnToken& on_toke
   if (prompt_size > program_->context_length)
     return error("the prompt has {} tokens; the context has room for {}", prompt_size,
                  program_->context_length);
+  if (file_ != nullptr) LS_TRY_VOID(file_->check_unchanged());
   Outcome outcome;
   outcome.reused = reusable(request);
   executor_->rewind(outcome.reused);
@@ -140,6 +144,7 @@ Result<Outcome> Session::run_loop(const Request& request, const OnToken& on_toke
   while (true) {
     if (cancelled()) return done(StopReason::kCancelled);
     if (!logits.ok()) return logits.error();
+    if (file_ != nullptr && file_->cut()) return file_->check_unchanged().error();
     if (static_cast<int64_t>(outcome.tokens.size()) >= request.max_tokens)
       return done(StopReason::kLength);
     LS_TRY(const TokenId id, sampler.choose(*logits, logits->shape[0] - 1, history_));

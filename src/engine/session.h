@@ -55,7 +55,8 @@ Result<exec::View> evaluate(exec::Executor& executor, exec::Step step);
 
 class Session {
  public:
-  // `tokenizer` may be null: then there is no text. Both must outlive the session.
+  // `tokenizer` may be null: then there is no text. Both must outlive the session. A model file
+  // that changes on the disk meanwhile is an error of each generation from then on.
   static Result<Session> create(const model::Model& model, const tokenizer::Tokenizer* tokenizer,
                                 const exec::Device& device, const exec::Options& options,
                                 int64_t context_length);
@@ -85,8 +86,9 @@ class Session {
   std::unique_ptr<op::Program> program_;  // its address stays when the Session moves
   std::unique_ptr<exec::Executor> executor_;
   const tokenizer::Tokenizer* tokenizer_;
-  std::vector<TokenId> history_;  // the executor's positions hold the first of these
-  int64_t prompt_positions_ = 0;  // of those, how many the last prompt's steps computed
+  const gguf::File* file_ = nullptr;  // that the weights lie in, where that is known
+  std::vector<TokenId> history_;      // the executor's positions hold the first of these
+  int64_t prompt_positions_ = 0;      // of those, how many the last prompt's steps computed
 };
 
 }  // namespace lockstep::engine

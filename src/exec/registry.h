@@ -17,6 +17,7 @@ struct Options {
   // Of cpu and cuda: what the KV cache holds, f16 or f32. Without it: f16, but f32 on cuda where no
   // weight is quantized, and the cache would be the coarsest part.
   std::optional<DType> kv = {};
+  bool pin = true;     // of cpu: threads stay on cores that no other process of ours has taken
   bool repack = true;  // of cpu: weights are laid out anew for speed, or used as in the file
 };
 

@@ -1,5 +1,6 @@
 #include "gguf/file.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/mapped_file.h"
@@ -62,10 +63,32 @@ Result<File> File::parse(std::span<const std::byte> bytes, const std::string& pa
   return File(std::move(state));
 }
 
+bool File::is_mapped() const {
+  return !state_->maps.empty() && state_->maps.front().is_map();
+}
+
+Result<void> File::check_unchanged() const {
+  for (const MappedFile& map : state_->maps) LS_TRY_VOID(map.check_unchanged());
+  return {};
+}
+
+bool File::cut() const {
+  return std::ranges::any_of(state_->maps, [](const MappedFile& map) { return map.cut(); });
+}
+
 Result<File> File::open(const std::string& path) {
+  return open(path, true);
+}
+
+Result<File> File::read(const std::string& path) {
+  return open(path, false);
+}
+
+Result<File> File::open(const std::string& path, bool map_it) {
+  const auto take = map_it ? MappedFile::open : MappedFile::read;
   auto state = std::make_unique<State>();
   state->path = path;
-  LS_TRY(MappedFile first, MappedFile::open(path));
+  LS_TRY(MappedFile first, take(path));
   LS_TRY(state->contents, parse_contents(first.bytes(), path));
   state->add_map(std::move(first));
   File file(std::move(state));
@@ -75,7 +98,7 @@ Result<File> File::open(const std::string& path) {
   LS_TRY(const auto paths, split_paths(path, split));
   for (int64_t i = 1; i < split.count; ++i) {
     const std::string& part_path = paths[static_cast<size_t>(i)];
-    LS_TRY(MappedFile map, MappedFile::open(part_path));
+    LS_TRY(MappedFile map, take(part_path));
     LS_TRY(File part, parse(map.bytes(), part_path));
     LS_TRY_VOID(check_part(part, i, split));
     LS_TRY_VOID(file.state_->merge(std::move(part.state_->contents), part_path));

@@ -39,6 +39,8 @@ class File {
   // Touches the header only: tensor data comes in as it is read. Of a split model, `path` is the
   // first file; the others lie beside it.
   static Result<File> open(const std::string& path);
+  // The same with all bytes in memory of our own, whatever becomes of the files.
+  static Result<File> read(const std::string& path);
 
   // One file from bytes in memory, parts of split ones included; `path` is for messages. `bytes`
   // must outlive it.
@@ -55,6 +57,11 @@ class File {
   std::span<const Part> parts() const;      // one unless split; none where parsed from memory
   std::span<const Entry> metadata() const;  // in file order; of the first where split
   std::span<const Tensor> tensors() const;  // in file order, those of all split files
+
+  bool is_mapped() const;
+  // An error where a file on disk is no longer what was opened; cut() where a read has met that.
+  Result<void> check_unchanged() const;
+  bool cut() const;
 
   // Memory that was touched goes back to the system; it comes in again when needed.
   void release_pages() const;
@@ -82,6 +89,7 @@ class File {
 
  private:
   struct State;
+  static Result<File> open(const std::string& path, bool map);
   explicit File(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -48,9 +48,9 @@ std::vector<std::string> problems_of(const gguf::File& file) {
   return problems;
 }
 
-Result<Model> Model::load(const std::string& path) {
+Result<Model> Model::load(const std::string& path, bool map) {
   return no_throw([&]() -> Result<Model> {
-    LS_TRY(gguf::File file, gguf::File::open(path));
+    LS_TRY(gguf::File file, map ? gguf::File::open(path) : gguf::File::read(path));
     return load(std::move(file));
   });
 }

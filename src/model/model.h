@@ -15,7 +15,7 @@ namespace lockstep::model {
 class Model {
  public:
   // Everything that is wrong with the file, in one error.
-  static Result<Model> load(const std::string& path);
+  static Result<Model> load(const std::string& path, bool map = true);  // else read into memory
   static Result<Model> load(gguf::File file);
 
   const gguf::File& file() const { return *file_; }

@@ -22,10 +22,10 @@ uint64_t any_seed() {
 Result<std::unique_ptr<ServedModel>> ServedModel::load(const std::string& path,
                                                        const exec::Device& device,
                                                        const exec::Options& options,
-                                                       int64_t context) {
+                                                       int64_t context, bool map) {
   auto served = std::make_unique<ServedModel>();
   served->name = std::filesystem::path(path).stem().string();
-  LS_TRY(model::Model model, model::Model::load(path));
+  LS_TRY(model::Model model, model::Model::load(path, map));
   served->model = std::make_unique<model::Model>(std::move(model));
   const gguf::File& file = served->model->file();
   auto tokenizer = tokenizer::Tokenizer::load(file);

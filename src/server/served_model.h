@@ -15,10 +15,12 @@
 namespace lockstep::server {
 
 struct ServedModel {
-  // `context`: positions of the KV cache; 0: the model's own, within reason.
+  // `map`: the file, or read it into memory. `context`: positions of the KV cache; 0: the model's
+  // own, within reason.
   static Result<std::unique_ptr<ServedModel>> load(const std::string& path,
                                                    const exec::Device& device,
-                                                   const exec::Options& options, int64_t context);
+                                                   const exec::Options& options, int64_t context,
+                                                   bool map = true);
 
   std::string name;  // the file's, without its ending
   std::unique_ptr<model::Model> model;

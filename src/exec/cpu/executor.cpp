@@ -24,14 +24,14 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 class CpuExecutor : public Executor {
  public:
   CpuExecutor(const op::Program& program, const Kernels& kernels, Weights weights,
-              std::vector<Cache> caches, int threads, bool half_cache)
+              std::vector<Cache> caches, int threads, bool pin, bool half_cache)
       : Executor(program),
         kernels_(kernels),
         weights_(std::move(weights)),
         caches_(std::move(caches)),
         half_cache_(half_cache),
         plan_(make_plan(program)),
-        team_(threads),
+        team_(threads, pin),
         scratch_(static_cast<size_t>(threads)),
         taken_(plan_.stages.size()),
         watched_(plan_.stages.size()) {
@@ -361,7 +361,7 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   const int threads = options.threads > 0 ? options.threads : available_cores();
   LS_TRY(Weights weights, Weights::load(program, *target->kernels, options.repack, threads));
   return std::make_unique<CpuExecutor>(program, *target->kernels, std::move(weights),
-                                       std::move(caches), threads, half);
+                                       std::move(caches), threads, options.pin, half);
 }
 
 }  // namespace lockstep::exec::cpu

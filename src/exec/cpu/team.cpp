@@ -44,11 +44,12 @@ std::vector<int> usable_cores() {
 
 }  // namespace
 
-Team::Team(int size) {
+Team::Team(int size, bool pin) {
   // Each helper stays on a core of its own where there are enough; the caller's thread is not ours
   // to bind.
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = pin ? usable_cores() : std::vector<int>();
   threads_.reserve(static_cast<size_t>(size));
+  cores_.reserve(cores.size());  // nothing may throw once a thread waits
   for (int member = 1; member < size; ++member) {
     try {
       threads_.emplace_back([this, member] { work(member); });
@@ -59,8 +60,13 @@ Team::Team(int size) {
     if (static_cast<int>(cores.size()) < size) continue;
     cpu_set_t set;
     CPU_ZERO(&set);
-    for (size_t i = 1; i < cores.size(); ++i)
-      if (static_cast<int>(i % static_cast<size_t>(size)) == member % size) CPU_SET(cores[i], &set);
+    for (size_t i = 1; i < cores.size(); ++i) {
+      if (static_cast<int>(i % static_cast<size_t>(size)) != member % size) continue;
+      CoreClaim claim(cores[i]);
+      if (!claim.held()) continue;
+      CPU_SET(cores[i], &set);
+      cores_.push_back(std::move(claim));
+    }
     if (CPU_COUNT(&set) > 0)
       pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set);
   }

@@ -8,14 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include "exec/cpu/core_claim.h"
+
 namespace lockstep::exec::cpu {
 
 // The calling thread is member 0; the others are started once and wait, spinning for a moment and
 // then asleep, until there is work.
 class Team {
  public:
-  // Where the system starts no more threads, the team is smaller.
-  explicit Team(int size);
+  // Where the system starts no more threads, the team is smaller. `pin`: each helper stays on cores
+  // of its own, as far as no other team on this machine has them.
+  explicit Team(int size, bool pin = true);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -46,6 +49,7 @@ class Team {
   std::exception_ptr failure_;  // of the member that set failed_ first
   alignas(64) std::atomic<int> waiting_{0};
   alignas(64) std::atomic<uint32_t> meetings_{0};  // twice their number; odd after a failed one
+  std::vector<CoreClaim> cores_;                   // that helpers are bound to
   std::vector<std::jthread> threads_;
 };
 
