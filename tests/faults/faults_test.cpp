@@ -273,5 +273,60 @@ TEST(Exceptions, OfTheCallerEndOneGenerationOnly) {
   }
 }
 
+// A model file that changes while a session uses it.
+TEST(ModelFile, ThatIsCutOrReplacedIsAnErrorUnlessItWasRead) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = (folder->path() / "model.gguf").string();
+  for (const char* device : kDevicesTried)
+    for (const bool map : {true, false}) {
+      fs::copy_file(kFaultModel, path, fs::copy_options::overwrite_existing);
+      const auto model = model::Model::load(path, map);
+      ASSERT_TRUE(model.ok());
+      const auto found = exec::find_device(device);
+      const bool repack = std::string_view(device) != "cpu";
+      auto session =
+          engine::Session::create(*model, nullptr, **found, {.threads = 2, .repack = repack}, 64);
+      ASSERT_TRUE(session.ok()) << session.error().message;
+      engine::Request request;
+      request.prompt = {1, 2, 3};
+      request.max_tokens = 8;
+      const auto expected = session->generate(request, {});
+      ASSERT_TRUE(expected.ok());
+      const auto cut =
+          session->generate(request, [&](const engine::Emitted&) { fs::resize_file(path, 4096); });
+      const auto after = session->generate(request, {});
+      if (map) {
+        ASSERT_FALSE(cut.ok());
+        EXPECT_EQ(cut.error().message, path + ": the file got shorter while it was in use");
+        EXPECT_FALSE(after.ok());
+      } else {
+        ASSERT_TRUE(cut.ok() && after.ok());
+        EXPECT_EQ(cut->tokens, expected->tokens);
+        EXPECT_EQ(after->tokens, expected->tokens);
+      }
+    }
+}
+
+TEST(ModelFile, ThatIsReplacedIsRefusedBeforeTheJob) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = (folder->path() / "model.gguf").string();
+  fs::copy_file(kFaultModel, path);
+  const auto model = model::Model::load(path);
+  ASSERT_TRUE(model.ok());
+  auto session =
+      engine::Session::create(*model, nullptr, **exec::find_device("cpu"), {.threads = 1}, 64);
+  ASSERT_TRUE(session.ok());
+  fs::copy_file(kFaultModel, path + "-new");
+  fs::rename(path + "-new", path);
+  engine::Request request;
+  request.prompt = {1};
+  const auto outcome = session->generate(request, {});
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_EQ(outcome.error().message,
+            path + ": the file changed after it was opened; start again to use the new one");
+}
+
 }  // namespace
 }  // namespace lockstep
