@@ -17,9 +17,10 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
             "quantized); not of reference");
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");
-  app.add_flag("--no-pin", flags.no_pin,
-               "Let the system move threads from core to core; cpu only. Else each stays on a core, "
-               "unless another lockstep has that core");
+  app.add_flag(
+      "--no-pin", flags.no_pin,
+      "Let the system move threads from core to core; cpu only. Else each stays on a core, "
+      "unless another lockstep has that core");
   app.add_flag(
       "--no-mmap", flags.no_map,
       "Read the model file into memory, so that it may change meanwhile; else it is mapped");
