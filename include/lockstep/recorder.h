@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "detail/json.h"
+#include "detail/limits.h"
 #include "detail/precision.h"
 #include "detail/trace_files.h"
 #include "detail/values.h"
@@ -157,9 +158,6 @@ class TraceRecorder {
   }
 
  private:
-  static constexpr int64_t kMostPositions = 1 << 24;  // that a trace may have
-  static constexpr size_t kMostValues = 200'000;  // of a step: readers bound what describes them
-
   struct Checkpoint {
     std::string name;
     NumberType type;
@@ -222,12 +220,12 @@ class TraceRecorder {
   std::string begin(int64_t first_position, int64_t tokens) {
     if (finished_) return "begin_step: the trace is finished";
     if (open_) return "begin_step: step " + std::to_string(step_.index) + " is still open";
-    if (first_position < next_position_ || first_position > kMostPositions)
+    if (first_position < next_position_ || first_position >= detail::kMostPositions)
       return "begin_step: found position " + std::to_string(first_position) + ", expected " +
-             std::to_string(next_position_) + " to " + std::to_string(kMostPositions);
-    if (tokens < 1 || tokens > kMostPositions)
+             std::to_string(next_position_) + " to " + std::to_string(detail::kMostPositions - 1);
+    if (!detail::in_positions(first_position, tokens))
       return "begin_step: found " + std::to_string(tokens) + " tokens, expected 1 to " +
-             std::to_string(kMostPositions);
+             std::to_string(detail::kMostPositions - first_position);
     step_ = detail::Step();
     step_.index = steps_++;
     step_.first_position = first_position;
@@ -239,10 +237,12 @@ class TraceRecorder {
   // A place for a value, once it is checked against its step and what its name held before.
   std::string claim(const std::string& name, const Values& values, detail::Grid* grid,
                     int64_t* step, size_t* slot) {
-    if (!is_name(name)) return "found a name that is not 1 to 255 bytes of printable UTF-8";
+    if (!detail::is_name(name)) return std::string("found a name that is not ") + detail::kNameRule;
     if (!open_) return name + ": recorded outside of a step";
-    if (step_.values.size() >= kMostValues)
-      return name + ": a step has at most " + std::to_string(kMostValues) + " values";
+    if (step_.values.size() >= detail::kMostCheckpoints ||
+        (checkpoints_.size() >= detail::kMostCheckpoints && checkpoint_of_.count(name) == 0))
+      return name + ": a trace has at most " + std::to_string(detail::kMostCheckpoints) +
+             " checkpoints";
     if (const std::string problem = read_grid(values, grid); !problem.empty())
       return name + ": " + problem;
     detail::Stored value;
@@ -369,15 +369,6 @@ class TraceRecorder {
             {"activations", info_.activations},
             {"kv", info_.kv},
             {"weights", info_.weights}};
-  }
-
-  static bool is_name(std::string_view name) {
-    if (name.empty() || name.size() > 255) return false;
-    for (size_t i = 0, length = 0; i < name.size(); i += length) {
-      length = detail::utf8_length(name.substr(i));
-      if (length == 0 || detail::is_control(name[i])) return false;
-    }
-    return true;
   }
 
   static std::string text(const Checkpoint& checkpoint) {

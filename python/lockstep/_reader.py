@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
+from . import _limits
 from ._dtypes import STORED, numpy_dtype
 
 FORMAT = "lockstep-trace"
@@ -134,13 +135,24 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
             ]
         except (KeyError, TypeError, ValueError) as problem:
             raise TraceError(f"{path}: {problem!r} in checkpoints or steps") from problem
+        if len(self.checkpoints) > _limits.MOST_CHECKPOINTS:
+            raise TraceError(f"{path}: more than {_limits.MOST_CHECKPOINTS} checkpoints")
         for checkpoint in self.checkpoints.values():
+            if not isinstance(checkpoint.name, str) or not _limits.is_name(checkpoint.name):
+                raise TraceError(f"{path}: checkpoint {checkpoint.name!r}: expected {_limits.NAME_RULE}")
+            if not 1 <= checkpoint.width <= _limits.MOST_WIDTH:
+                raise TraceError(f"{path}: checkpoint '{checkpoint.name}': width {checkpoint.width}")
             if checkpoint.dtype not in STORED:
                 raise TraceError(
                     f"{path}: checkpoint '{checkpoint.name}': dtype '{checkpoint.dtype}', "
                     f"expected one of {', '.join(STORED)}"
                 )
         for step in self.steps:
+            if not _limits.in_positions(step.first_position, step.tokens):
+                raise TraceError(
+                    f"{path}: step {step.index}: {step.tokens} tokens at position {step.first_position}, "
+                    f"expected at most {_limits.MOST_POSITIONS} positions"
+                )
             if "/" in step.shard or step.shard.startswith(".") or not step.shard:
                 raise TraceError(f"{path}: shard '{step.shard}' is not a file of the folder")
         self._shards: Dict[str, _Shard] = {}

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Type, Union
 import numpy as np
 import numpy.typing as npt
 
-from . import _precision
+from . import _limits, _precision
 from ._dtypes import STORED, manifest_dtype
 from ._reader import FORMAT, VERSION
 
@@ -134,8 +134,15 @@ class TraceWriter:
             raise ValueError("a step without values")
         if first_pos < self._next_position:
             raise ValueError(f"position {first_pos} comes after {self._next_position - 1}")
+        for name in values:
+            if not _limits.is_name(name):
+                raise ValueError(f"{name!r} is no name: expected {_limits.NAME_RULE}")
         arrays = {name: self._array(name, value) for name, value in values.items()}
         tokens = max(array.shape[-2] for array in arrays.values())
+        if not _limits.in_positions(first_pos, tokens):
+            raise ValueError(
+                f"{tokens} tokens at position {first_pos}: a trace has at most {_limits.MOST_POSITIONS} positions"
+            )
         known = dict(self._checkpoints)
         for name, array in arrays.items():
             rows = array.shape[-2]
@@ -148,6 +155,8 @@ class TraceWriter:
             }
             if known.setdefault(name, entry) != entry:
                 raise ValueError(f"{name}: was {known[name]}, is now {entry}")
+        if len(known) > _limits.MOST_CHECKPOINTS:
+            raise ValueError(f"a trace has at most {_limits.MOST_CHECKPOINTS} checkpoints")
         self._checkpoints = known
         for name, array in arrays.items():
             self._data[f"{self._index}/{name}"] = array

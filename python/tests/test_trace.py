@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
-from lockstep import _precision
+from lockstep import _limits, _precision
 
 try:
     import ml_dtypes
@@ -170,6 +170,34 @@ class TraceTest(unittest.TestCase):
         self.assertEqual({kind: (fields, scaled.lower()) for kind, fields, scaled in rows}, dict(_precision.TYPES))
         most = re.search(r"kMostInBlock = (\d+);", text)
         self.assertEqual(int(most[1]), _precision.MOST_IN_BLOCK)
+
+    def test_limits_are_those_of_the_header(self):
+        header = Path(__file__).parents[2] / "include/lockstep/detail/limits.h"
+        if not header.exists():
+            self.skipTest("not in the project's tree")
+        rows = re.findall(r"constexpr \w+ kMost(\w+) = ([^;]+);", header.read_text())
+        self.assertEqual(len(rows), 4)
+        for name, value in rows:
+            number = eval(value.replace("int64_t{1}", "1").replace("'", "_"), {})
+            python = "MOST_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
+            self.assertEqual(getattr(_limits, python), number, python)
+        self.assertIn(f'kNameRule = "{_limits.NAME_RULE}"', header.read_text())
+
+    def test_what_is_beyond_the_limits_is_refused(self):
+        x = self.numbers(2, 3)
+        last = _limits.MOST_POSITIONS - 2
+        self.write([(last, {"n" * 255: x})])
+        self.assertEqual(lockstep.open_trace(self.folder).steps[0].first_position, last)
+        for first, name in ((last + 1, "x"), (0, "n" * 256), (0, ""), (0, "\x1b[31m"), (0, "\ud800")):
+            with lockstep.TraceWriter(self.folder.with_name("other"), engine="test") as trace:
+                with self.assertRaises(ValueError):
+                    trace.step(first, {name: x})
+            for file in self.folder.with_name("other").iterdir():
+                file.unlink()
+        text = (self.folder / "manifest.json").read_text()
+        (self.folder / "manifest.json").write_text(text.replace(str(last), str(last + 1)))
+        with self.assertRaises(lockstep.TraceError):
+            lockstep.open_trace(self.folder)
 
     def test_an_exception_leaves_a_trace_that_is_not_complete(self):
         x = self.numbers(2, 3)

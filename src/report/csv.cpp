@@ -3,8 +3,12 @@
 namespace lockstep::report {
 namespace {
 
-// Quoted where it must be (RFC 4180).
-std::string cell(std::string_view text) {
+// Quoted where it must be (RFC 4180). A name that a spreadsheet would take for a formula gets an
+// apostrophe, which makes it text.
+std::string cell(std::string_view name) {
+  std::string text(name);
+  if (!text.empty() && std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos)
+    text.insert(text.begin(), '\'');
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string out(1, '"');
   for (const char c : text) out.append(c == '"' ? 2 : 1, c);

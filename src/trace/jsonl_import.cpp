@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "lockstep/detail/limits.h"
 #include "trace/shard_writer.h"
 
 namespace lockstep::trace {
@@ -71,6 +72,10 @@ Index index_of(JsonlReader& log, std::vector<JsonlProblem>& problems) {
       left_out(fmt::format("team '{}'; a trace is of one engine, here '{}'",
                            printable(record->team, 40), printable(index.team, 40)),
                "another team");
+      continue;
+    }
+    if (index.columns.size() >= detail::kMostCheckpoints && !columns.contains(record->checkpoint)) {
+      left_out(fmt::format("a trace has at most {} checkpoints", detail::kMostCheckpoints), "");
       continue;
     }
     const auto width = static_cast<int64_t>(record->values.size());

@@ -8,12 +8,15 @@
 
 #include "base/lower.h"
 #include "base/text.h"
+#include "lockstep/detail/limits.h"
 
 namespace lockstep::trace {
 namespace {
 
 constexpr int kDeepest = 64;
-constexpr int64_t kLargestIndex = int64_t{1} << 40;
+constexpr int64_t kLargestIndex = detail::kMostWidth;
+constexpr std::string_view kPosition = "a position: a whole number from 0 to 16777215";
+static_assert(detail::kMostPositions == 16777216);
 constexpr size_t kMostDims = 8;
 
 // Thrown out of the parser to read_jsonl_line, nowhere else.
@@ -339,10 +342,17 @@ LineOutcome read_jsonl_line(std::string_view line) {
     in.peek();
     in.object([&](const std::string& field) {
       if (field == "checkpoint") {
+        in.peek();
+        const size_t start = in.at();
         record.checkpoint = checkpoint_name(in.string());
+        if (!detail::is_name(record.checkpoint))
+          throw Bad{start,
+                    fmt::format("found the name '{}', expected {}",
+                                printable(record.checkpoint, 40), detail::kNameRule),
+                    "a name that is none"};
         has_checkpoint = true;
       } else if (field == "token_idx") {
-        record.position = integer(in, kLargestIndex, "a position: a whole number, 0 or more");
+        record.position = integer(in, detail::kMostPositions - 1, kPosition);
         has_position = true;
       } else if (field == "values") {
         record.values.clear();
@@ -375,7 +385,8 @@ LineOutcome read_jsonl_line(std::string_view line) {
     if (record.values.empty()) throw Bad{0, "'values' is empty"};
     int64_t size = 1;
     for (const int64_t extent : record.shape)
-      if (__builtin_mul_overflow(size, extent, &size)) throw Bad{0, "'shape' is too large"};
+      if (__builtin_mul_overflow(size, extent, &size) || size > detail::kMostWidth)
+        throw Bad{0, "'shape' is too large"};
     if (!record.shape.empty() && size < static_cast<int64_t>(record.values.size()))
       throw Bad{0, fmt::format("{} values for a shape of {}", record.values.size(), size),
                 "more values than the shape has"};

@@ -5,6 +5,7 @@
 
 #include "base/json_reader.h"
 #include "lockstep/detail/json.h"
+#include "lockstep/detail/limits.h"
 #include "lockstep/detail/precision.h"
 
 namespace lockstep::trace {
@@ -15,8 +16,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kFormat = "lockstep-trace";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kContextGrows = "positions so far";
-constexpr int64_t kMost = int64_t{1} << 40;  // of anything that is counted
-constexpr int64_t kMostPositions = 1 << 24;  // beyond any context; callers walk over them
+constexpr int64_t kMost = detail::kMostWidth;
 
 // Text as it is written, not a document in memory: the library for those does not survive that
 // memory runs out while it builds one.
@@ -92,6 +92,7 @@ Result<ForwardInfo> read_forward(const JsonReader& in) {
 Result<CheckpointInfo> read_checkpoint(const JsonReader& in) {
   CheckpointInfo info;
   LS_TRY(info.name, in["name"].text());
+  if (!detail::is_name(info.name)) return in["name"].wrong(detail::kNameRule);
   LS_TRY(const std::string dtype, in["dtype"].text());
   const auto known = find_dtype(dtype);
   if (!known) return in["dtype"].wrong("f64, f32, f16 or bf16");
@@ -104,8 +105,8 @@ Result<CheckpointInfo> read_checkpoint(const JsonReader& in) {
 Result<StepInfo> read_step(const JsonReader& in) {
   StepInfo step;
   LS_TRY(step.index, in["index"].integer(0, kMost));
-  LS_TRY(step.first_position, in["first_pos"].integer(0, kMostPositions));
-  LS_TRY(step.tokens, in["n_tokens"].integer(1, kMostPositions));
+  LS_TRY(step.first_position, in["first_pos"].integer(0, detail::kMostPositions - 1));
+  LS_TRY(step.tokens, in["n_tokens"].integer(1, detail::kMostPositions - step.first_position));
   LS_TRY(step.shard, in["shard"].text());
   // A name, never a way out of the folder.
   if (step.shard.empty() || step.shard.find('/') != std::string::npos ||
@@ -226,6 +227,8 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
   if (in["sampling"].present())
     manifest.sampling = ordered_json::parse(in["sampling"].value().dump());
   LS_TRY(const auto checkpoints, in["checkpoints"].items());
+  if (checkpoints.size() > detail::kMostCheckpoints)
+    return in["checkpoints"].wrong(fmt::format("at most {}", detail::kMostCheckpoints));
   std::set<std::string> names;
   for (const JsonReader& item : checkpoints) {
     LS_TRY(CheckpointInfo info, read_checkpoint(item));

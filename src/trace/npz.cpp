@@ -24,6 +24,13 @@ std::string npy_header(std::string_view type, const std::vector<int64_t>& shape)
   return out + dict;
 }
 
+// Archives are unpacked too: a name leads out of no folder and into none.
+std::string member_name(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return c == '/' || c == '\\' || c == ':'; }, '_');
+  return name.starts_with('.') ? "_" + name : name;
+}
+
 }  // namespace
 
 DType npy_dtype(DType dtype) {
@@ -45,7 +52,7 @@ Result<void> NpzWriter::begin(const std::string& name, std::string_view type, in
   const std::string header = npy_header(type, shape);
   int64_t bytes = item_bytes;
   for (const int64_t extent : shape) bytes *= extent;
-  LS_TRY_VOID(zip_.begin(name + ".npy", static_cast<int64_t>(header.size()) + bytes));
+  LS_TRY_VOID(zip_.begin(member_name(name) + ".npy", static_cast<int64_t>(header.size()) + bytes));
   return zip_.write(std::as_bytes(std::span(header)));
 }
 

@@ -61,6 +61,22 @@ Result<StoredTensor> read_entry(const json& entry, std::span<const std::byte> da
   return tensor;
 }
 
+// No byte belongs to two tensors.
+Result<void> check_apart(const std::map<std::string, StoredTensor, std::less<>>& tensors,
+                         const std::string& path) {
+  std::vector<std::pair<const std::byte*, const std::string*>> starts;
+  for (const auto& [name, tensor] : tensors)
+    if (!tensor.data.empty()) starts.emplace_back(tensor.data.data(), &name);
+  std::ranges::stable_sort(starts, {}, &decltype(starts)::value_type::first);
+  for (size_t i = 1; i < starts.size(); ++i) {
+    const auto before = tensors.find(*starts[i - 1].second)->second.data;
+    if (before.data() + before.size() > starts[i].first)
+      return error("{}: tensors '{}' and '{}' overlap", path, *starts[i - 1].second,
+                   *starts[i].second);
+  }
+  return {};
+}
+
 }  // namespace
 
 const StoredType* find_stored_type(std::string_view name) {
@@ -100,6 +116,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> bytes, const s
     if (!tensor.ok()) return error("{}: tensor '{}': {}", path, name, tensor.error().message);
     file.tensors_.emplace(name, *std::move(tensor));
   }
+  LS_TRY_VOID(check_apart(file.tensors_, path));
   return file;
 }
 

@@ -29,6 +29,23 @@ std::string message_of(const std::string& bytes) {
   return file.ok() ? "no error" : file.error().message;
 }
 
+TEST(Safetensors, NoByteBelongsToTwo) {
+  const auto two = [](const char* a, const char* b) {
+    return file_of(
+        fmt::format(R"({{"a":{{"dtype":"U8","shape":[{}}},"b":{{"dtype":"U8","shape":[{}}}}})", a,
+                    b),
+        "12345678");
+  };
+  EXPECT_EQ(message_of(two(R"(4],"data_offsets":[0,4])", R"(4],"data_offsets":[4,8])")),
+            "no error");
+  EXPECT_EQ(message_of(two(R"(4],"data_offsets":[0,4])", R"(0],"data_offsets":[2,2])")),
+            "no error");
+  EXPECT_EQ(message_of(two(R"(5],"data_offsets":[0,5])", R"(4],"data_offsets":[4,8])")),
+            "x.safetensors: tensors 'a' and 'b' overlap");
+  EXPECT_EQ(message_of(two(R"(4],"data_offsets":[1,5])", R"(4],"data_offsets":[1,5])")),
+            "x.safetensors: tensors 'a' and 'b' overlap");
+}
+
 TEST(Safetensors, RoundTrip) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -94,23 +94,43 @@ void Trace::rename(const NameMap& map) {
   index_names();
 }
 
+// A few words of a manifest can speak of more rows than anybody can walk over. What it speaks of is
+// held against what the shards so far hold, with room for traces that lack much.
+Result<void> Trace::check_amount(const std::string& path, const Safetensors& file,
+                                 const std::vector<size_t>& steps) {
+  constexpr int64_t kAlways = 1 << 21;
+  constexpr int64_t kTimes = 16;
+  for (const size_t i : steps)
+    rows_told_ += manifest_.steps[i].tokens * std::ssize(manifest_.checkpoints);
+  for (const auto& [name, tensor] : file.tensors())
+    if (!tensor.data.empty() && tensor.shape.size() >= 2)
+      rows_held_ += tensor.shape[tensor.shape.size() - 2];
+  if (rows_told_ <= std::max(kAlways, kTimes * rows_held_)) return {};
+  return error("{}: the manifest speaks of {} rows up to here, the shards hold {}", path,
+               rows_told_, rows_held_);
+}
+
 // A shard's header is checked and let go: only where the values lie is kept.
 Result<void> Trace::open_shard(const std::string& name, const std::vector<size_t>& steps) {
   const std::string path = (std::filesystem::path(folder_) / name).string();
   LS_TRY(MappedFile map, MappedFile::open(path));
   LS_TRY(const Safetensors file, Safetensors::parse(map.bytes(), path));
+  LS_TRY_VOID(check_amount(path, file, steps));
   for (const size_t i : steps) {
     const StepInfo& step = manifest_.steps[i];
     shard_of_[i] = shards_.size();
+    bool any = false;
     for (const CheckpointInfo& info : manifest_.checkpoints) {
       Stored& stored = stored_[i].emplace_back();
       const StoredTensor* tensor = file.find(key(step, info.name));
       if (tensor == nullptr) continue;
+      any = true;
       if (auto checked = check_value(step, info, *tensor); !checked.ok())
         return error("{}: tensor '{}': {}", path, key(step, info.name), checked.error().message);
       const bool scores = tensor->shape.size() == 3;
       stored = {tensor->data.data(), tensor->shape[scores ? 1 : 0], scores ? tensor->shape[2] : 0};
     }
+    if (!any) return error("{}: holds nothing of step {}", path, step.index);
   }
   map.release_pages();  // of the header
   shards_.push_back(std::move(map));

@@ -74,6 +74,8 @@ class Trace {
   std::optional<size_t> step_of(int64_t position) const;
   const Stored* find(size_t step, std::string_view checkpoint) const;
   void index_names();
+  Result<void> check_amount(const std::string& path, const Safetensors& file,
+                            const std::vector<size_t>& steps);
   Result<void> open_shard(const std::string& name, const std::vector<size_t>& steps);
 
   std::string folder_;
@@ -82,6 +84,7 @@ class Trace {
   std::vector<size_t> shard_of_;                        // [step]
   std::unordered_map<std::string_view, size_t> index_;  // of a checkpoint in the manifest
   std::vector<std::vector<Stored>> stored_;             // [step][checkpoint]
+  int64_t rows_told_ = 0, rows_held_ = 0;               // of the shards that are open
 };
 
 }  // namespace lockstep::trace

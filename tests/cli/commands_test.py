@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,6 +55,22 @@ class Commands(unittest.TestCase):
     def test_escape_sequences_of_names_are_shown_not_sent(self):
         self.assertIn(r"\x1b[31mx", run("inspect", "\x1b[31mx", status=2).stderr)
         self.assertNotIn("\x1b", run("scan", "\x1b[31mx", status=2).stderr)
+
+    def test_names_from_logs_harm_no_spreadsheet_and_no_folder(self):
+        names = ("=cmd()", "@x", "-1", "+1", "../../evil", "/etc/evil", "a\\\\b", "plain")
+        log, trace = self.root / "log", self.root / "trace"
+        log.write_text("".join('{"checkpoint":"%s","token_idx":0,"values":[1,2]}\n' % name for name in names))
+        run("import", log, trace)
+        run("export", trace, "--npz", self.root / "x.npz")
+        with zipfile.ZipFile(self.root / "x.npz") as archive:
+            members = archive.namelist()
+        self.assertEqual(len(set(members)), len(names) + 1)
+        for member in members:
+            self.assertFalse(set(member) & set("/\\:") or member.startswith("."), member)
+        run("compare", trace, trace, "--checkpoints", "all", "--csv", self.root / "x.csv", status=1)
+        cells = [line.split(",")[0] for line in (self.root / "x.csv").read_text().splitlines()]
+        self.assertEqual(cells[1:5], ["'=cmd()", "'@x", "'-1", "'+1"])
+        self.assertIn("plain", cells)
 
     def test_more_threads_than_cores_is_warned_of(self):
         cores = len(os.sched_getaffinity(0))

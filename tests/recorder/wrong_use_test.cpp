@@ -27,13 +27,13 @@ TEST_F(RecorderTest, WhatIsWrongEndsTheRecordingAndKeepsWhatWasBefore) {
       {[&](R& r) { return r.end_step(false) && r.record("x", x, 1); },
        "x: recorded outside of a step"},
       {[&](R& r) { return r.end_step(false) && r.begin_step(1, 1); },
-       "begin_step: found position 1, expected 2 to 16777216"},
+       "begin_step: found position 1, expected 2 to 16777215"},
       {[&](R& r) { return r.end_step(false) && r.begin_step(-1, 1); },
-       "begin_step: found position -1, expected 2 to 16777216"},
+       "begin_step: found position -1, expected 2 to 16777215"},
       {[&](R& r) { return r.end_step(false) && r.begin_step(2, 0); },
-       "begin_step: found 0 tokens, expected 1 to 16777216"},
+       "begin_step: found 0 tokens, expected 1 to 16777214"},
       {[&](R& r) { return r.end_step(false) && r.begin_step(2, INT64_MAX); },
-       "begin_step: found 9223372036854775807 tokens, expected 1 to 16777216"},
+       "begin_step: found 9223372036854775807 tokens, expected 1 to 16777214"},
       {[&](R& r) { return r.end_step(false) && r.finish() && r.begin_step(9, 1); },
        "begin_step: the trace is finished"},
       {[&](R& r) { return r.add_token(-1); }, "add_token: found -1, expected 0 or more"},
@@ -134,7 +134,7 @@ TEST_F(RecorderTest, AStepHasSoManyValues) {
   for (int i = 0; i < 200'000; ++i) recorder.record(std::to_string(i), x, 1);
   ASSERT_TRUE(recorder.ok()) << recorder.error();
   EXPECT_FALSE(recorder.record("one more", x, 1));
-  EXPECT_EQ(recorder.error(), folder() + ": one more: a step has at most 200000 values");
+  EXPECT_EQ(recorder.error(), folder() + ": one more: a trace has at most 200000 checkpoints");
 }
 
 TEST_F(RecorderTest, WhatIsWrongAtTheStart) {
