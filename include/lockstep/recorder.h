@@ -213,8 +213,10 @@ class TraceRecorder {
              std::to_string(count) + " tokens";
     if (info_.prompt_tokens < 0) info_.prompt_tokens = count;
     const std::string problem = files_.make_folder();
-    started_ = problem.empty();
-    return started_ ? files_.write_manifest(manifest()) : problem;
+    if (!problem.empty()) return problem;
+    const std::string taken = files_.take_folder(manifest());
+    started_ = taken.empty();
+    return taken;
   }
 
   std::string begin(int64_t first_position, int64_t tokens) {

@@ -119,6 +119,9 @@ class TraceWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise FileExistsError(f"{self.folder}: is not empty; a trace is never written over")
+        # Of several writers that found the folder empty, one creates the manifest.
+        with open(self.folder / "manifest.json", "x"):
+            pass
         self._write_manifest(complete=False)
 
     def step(self, first_pos: int, values: Mapping[str, npt.ArrayLike]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,14 @@ class TraceTest(unittest.TestCase):
         (self.folder / "manifest.json").write_text(text.replace(str(last), str(last + 1)))
         with self.assertRaises(lockstep.TraceError):
             lockstep.open_trace(self.folder)
+
+    def test_of_two_writers_one_gets_the_folder(self):
+        with lockstep.TraceWriter(self.folder, engine="first") as first:
+            with unittest.mock.patch.object(Path, "iterdir", lambda self: iter(())):  # found empty a moment ago
+                with self.assertRaises(FileExistsError):
+                    lockstep.TraceWriter(self.folder, engine="second")
+            first.step(0, {"x": self.numbers(1, 2)})
+        self.assertEqual(lockstep.open_trace(self.folder).manifest["engine"]["name"], "first")
 
     def test_an_exception_leaves_a_trace_that_is_not_complete(self):
         x = self.numbers(2, 3)

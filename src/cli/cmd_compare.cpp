@@ -1,4 +1,5 @@
 // lockstep compare: two traces side by side, with a verdict.
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -41,12 +42,31 @@ struct Flags {
   std::string html;
 };
 
+// What ends the program waits while this lives, and ends it then: nothing is left behind that must
+// be cleared away.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // A trace's folder, or a JSONL log, which is turned into a trace first. What cannot be read of a
 // log is told.
 Result<trace::Trace> open_trace_or_log(const std::string& path) {
   std::error_code failed;
   if (!fs::exists(path, failed)) return error("{}: no such trace or log", path);
   if (fs::is_directory(path, failed)) return trace::Trace::open(path);
+  const HeldSignals held;  // until the folder is gone
   LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
   LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, folder.path().string()));
   for (const trace::JsonlProblem& problem : outcome.problems)

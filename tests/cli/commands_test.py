@@ -7,10 +7,12 @@ import json
 import math
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -71,6 +73,20 @@ class Commands(unittest.TestCase):
         cells = [line.split(",")[0] for line in (self.root / "x.csv").read_text().splitlines()]
         self.assertEqual(cells[1:5], ["'=cmd()", "'@x", "'-1", "'+1"])
         self.assertIn("plain", cells)
+
+    def test_compare_of_a_log_that_is_ended_leaves_nothing(self):
+        log, place = self.root / "log", self.root / "tmp"
+        place.mkdir()
+        values = ",".join(["0.123456789"] * 50)
+        log.write_text("".join('{"checkpoint":"a","token_idx":%d,"values":[%s]}\n' % (i, values) for i in range(5000)))
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            process = subprocess.Popen([PROGRAM, "compare", log, log], env={**os.environ, "TMPDIR": str(place)},
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not any(place.iterdir()) and process.poll() is None:
+                time.sleep(0.001)
+            process.send_signal(ending)
+            self.assertEqual(process.wait(timeout=60), -ending)
+            self.assertEqual(list(place.iterdir()), [])
 
     def test_more_threads_than_cores_is_warned_of(self):
         cores = len(os.sched_getaffinity(0))

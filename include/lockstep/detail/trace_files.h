@@ -94,6 +94,16 @@ class TraceFiles {
     return "";
   }
 
+  // The first manifest: of several recorders that found the folder empty, one creates it.
+  std::string take_folder(const std::string& text) {
+    std::FILE* place = std::fopen(path("manifest.json").c_str(), "wx");
+    if (place == nullptr && errno == EEXIST)
+      return "another recording has begun in the folder; a trace is never written over";
+    if (place == nullptr) return cannot_write("manifest.json");
+    std::fclose(place);
+    return write_manifest(text);
+  }
+
   std::string write_manifest(const std::string& text) {
     PartFile file;
     const bool done = file.open(path("manifest.json")) && file.write(text) && file.publish();
