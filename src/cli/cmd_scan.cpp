@@ -54,7 +54,8 @@ Result<int> run(const Flags& flags) {
   if (!flags.numpy.empty()) LS_TRY_VOID(write_numpy(*all[0].source, all[0].report, flags.numpy));
 
   bool clean = true;
-  for (const Scanned& scanned : all) clean = clean && scanned.report.clean();
+  for (const Scanned& scanned : all)  // of nothing nobody can say that it is clean
+    clean = clean && scanned.report.clean() && scanned.report.numbers > 0;
   if (flags.json) {
     nlohmann::ordered_json files = nlohmann::ordered_json::array();
     for (const Scanned& scanned : all)
@@ -104,7 +105,7 @@ const Command kScanCommand = {
     "another\n"
     "type read as floats, copies of other rows. --json has every finding; docs/scan-json.md says\n"
     "what its fields mean.\n"
-    "Exit status: 0 clean, 1 garbage found, 2 unreadable.\n",
+    "Exit status: 0 clean, 1 garbage found, or no number at all, 2 unreadable.\n",
     scan_command::declare,
 };
 

@@ -156,10 +156,11 @@ void print_report(const Report& report, const Screen& screen) {
   if (report.problems.size() > kShownProblems)
     notice("... and {} more\n", report.problems.size() - kShownProblems);
   const std::string verdict =
-      report.clean() ? screen.paint.green("no garbage")
-                     : screen.paint.red(fmt::format("garbage: {} of {} numbers ({})",
-                                                    report.garbage_numbers, report.numbers,
-                                                    share(report.garbage_numbers, report.numbers)));
+      report.numbers == 0 ? screen.paint.red("nothing to scan: no numbers")
+      : report.clean()    ? screen.paint.green("no garbage")
+                          : screen.paint.red(fmt::format(
+                                "garbage: {} of {} numbers ({})", report.garbage_numbers,
+                                report.numbers, share(report.garbage_numbers, report.numbers)));
   fmt::print("  {} in {} rows of {} checkpoints\n", verdict, report.rows.size(),
              report.checkpoints.size());
   print_clusters(report, screen);

@@ -88,6 +88,13 @@ class Commands(unittest.TestCase):
             self.assertEqual(process.wait(timeout=60), -ending)
             self.assertEqual(list(place.iterdir()), [])
 
+    def test_scan_of_nothing_is_not_clean(self):
+        (self.root / "manifest.json").write_text(json.dumps({
+            "format": "lockstep-trace", "version": 1, "complete": False, "engine": {"name": "x"},
+            "checkpoints": [{"name": "a", "dtype": "f32", "width": 1}], "steps": []}))
+        self.assertIn("nothing to scan: no numbers", run("scan", self.root, status=1).stdout)
+        self.assertFalse(json.loads(run("scan", self.root, "--json", status=1).stdout)["clean"])
+
     def test_more_threads_than_cores_is_warned_of(self):
         cores = len(os.sched_getaffinity(0))
         trace = self.root / "trace"
