@@ -174,13 +174,17 @@ Result<void> OutputFile::publish() {
 
 Result<void> OutputFile::publish_new() {
   LS_TRY_VOID(flush());
-  if (::link(temporary_.c_str(), path_.c_str()) == 0) {
+  const bool unnamed = temporary_.empty();
+  const std::string from = unnamed ? own_link(fd_) : temporary_;
+  if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path_.c_str(), unnamed ? AT_SYMLINK_FOLLOW : 0) ==
+      0) {
     ::close(std::exchange(fd_, -1));
-    ::unlink(temporary_.c_str());
+    if (!unnamed) ::unlink(temporary_.c_str());
     temporary_.clear();
+    part_name_ = {};
     return {};
   }
-  if (errno == EEXIST) return failed("write", EEXIST);
+  if (errno == EEXIST || unnamed) return failed("write", errno);
   // A file system without links: an empty file holds the place.
   const int place = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (place < 0) return failed("write", errno);

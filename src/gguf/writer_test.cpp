@@ -141,7 +141,8 @@ TEST(Writer, AnUnfinishedFileLeavesTheOldOneAlone) {
   {
     auto writer = Writer::create(path, {}, std::vector<TensorPlan>{{"a", f32(), {3}}});
     ASSERT_TRUE(writer.ok());
-    EXPECT_EQ(folder.entries(), 2u);
+    EXPECT_LE(folder.entries(), 2u) << "a part file, where the file system needs one";
+    EXPECT_EQ(read_file(path), "old");
   }
   EXPECT_EQ(folder.entries(), 1u);
   EXPECT_EQ(read_file(path), "old");
