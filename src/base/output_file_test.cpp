@@ -37,7 +37,7 @@ TEST(OutputFile, TakesItsNameWhenItIsWhole) {
   const auto folder = TemporaryFolder::create();
   ASSERT_TRUE(folder.ok());
   const fs::path target = folder->path() / "out";
-  for (const size_t size : {0, 1, 255, 300'001}) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{255}, size_t{300'001}}) {
     const std::string text(size, static_cast<char>('a' + size % 7));
     const std::string before = fs::exists(target) ? contents(target) : "";
     {
