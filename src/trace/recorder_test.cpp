@@ -38,6 +38,13 @@ void* operator new(size_t size) {
 void* operator new[](size_t size) {
   return allocate_or_fail(size);
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (...) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
