@@ -134,7 +134,7 @@ void Connection::begin_request() {
   entry.remote = remote;
   endpoint = "other";
   form_ = {.keep_alive = false};  // until it is known what the client speaks
-  complete_ = false;
+  complete_ = of_job_ = false;
   late_ = false;
   body_read_ = 0;
   parser_.emplace();
@@ -235,6 +235,7 @@ void Connection::on_body() {
   const HttpRequest request{entry.method, entry.path, std::move(parser_->get().body())};
   parser_.reset();
   transport_.handle(request, shared_from_this());
+  of_job_ = has_job();
   if (has_job() && !watching_ && buffer_.size() < kPipelineBytes) watch();
 }
 

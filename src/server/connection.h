@@ -27,6 +27,8 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   const std::string& client() const { return client_; }
   bool answering() const { return state_ == State::kAnswering; }
   bool has_job() const { return answering() && !complete_; }
+  // A job's answer that is not yet all on its way, be the job over or not.
+  bool has_jobs_answer() const { return answering() && of_job_; }
   bool silent() const { return state_ == State::kIdle || state_ == State::kLingering; }
   uint64_t body_held() const { return body_held_; }
 
@@ -87,6 +89,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
 
   AnswerForm form_;
   bool complete_ = false;  // the handler has said everything
+  bool of_job_ = false;    // the handler left the answer to a job
   std::string out_;        // to be written next
   std::string writing_;    // being written, from `written_` on
   size_t written_ = 0;

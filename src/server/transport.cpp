@@ -15,10 +15,14 @@ std::string client_of(const boost::asio::ip::address& address) {
 }
 
 bool Transport::close_one(const std::function<bool(const Connection&)>& eligible) {
-  for (const bool silent : {true, false}) {
-    const auto found = std::ranges::find_if(connections, [&](const Connection* c) {
-      return (silent ? c->silent() : !c->has_job()) && eligible(*c);
-    });
+  // What a job has computed goes last: nobody can get it back.
+  bool (*const kinds[])(const Connection&) = {
+      [](const Connection& c) { return c.silent(); },
+      [](const Connection& c) { return !c.has_job() && !c.has_jobs_answer(); },
+      [](const Connection& c) { return !c.has_job(); }};
+  for (const auto kind : kinds) {
+    const auto found = std::ranges::find_if(
+        connections, [&](const Connection* c) { return kind(*c) && eligible(*c); });
     if (found == connections.end()) continue;
     (*found)->drop();
     return true;
