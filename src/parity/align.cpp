@@ -28,8 +28,7 @@ TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Man
   if (a.empty() || b.empty()) {
     // A side that does not say is taken at its positions, with the other's tokens.
     out.known = false;
-    out.tokens = a.empty() ? b : a;
-    out.shared = static_cast<int64_t>(out.tokens.size());
+    out.shared = static_cast<int64_t>(std::max(a.size(), b.size()));
     return out;
   }
   const auto shorter = static_cast<int64_t>(std::min(a.size(), b.size()));
@@ -47,7 +46,6 @@ TokenAgreement compare_tokens(const trace::Manifest& reference, const trace::Man
   if (!out.agree || !out.same_prompt) out.first_difference = same;
   if (!out.same_prompt) out.offset = offset_of(a, b);
   out.shared = same;
-  out.tokens.assign(a.begin(), a.begin() + same);
   return out;
 }
 

@@ -16,7 +16,6 @@ struct TokenAgreement {
   bool agree = true;                        // all tokens that both have are equal
   std::optional<int64_t> first_difference;  // index of the first token that differs
   int64_t shared = 0;                       // positions computed from equal tokens on both sides
-  std::vector<int32_t> tokens;              // those
   bool known = true;                        // both sides say their tokens
   // Different prompts, but one side's tokens are the other's from here on: it counts its positions
   // from another start. Positive: the suspect starts so many tokens later; negative: earlier.
