@@ -14,10 +14,9 @@
 //
 // Then: lockstep compare reference.trace mine.trace -m model.gguf
 //
-// The names of values: embedding; for each layer N blk.N.attn_norm, .q, .k, .v (after bias, before
-// rotation), .q_rope, .k_rope, .attn_scores, .attn_probs, .attn_mix, .attn_out, .attn_residual,
-// .ffn_norm, .ffn_gate, .ffn_up, .ffn_act, .ffn_out, .output; then final_norm and logits. Record
-// what there is, in order of execution, in the type in which it was computed.
+// The names of values, from embedding over blk.0.q to logits, are in detail/checkpoints.h, each with
+// its formula and shape. Record what there is, in order of execution, in the type in which it was
+// computed.
 //
 // - Values are copied in record(): the engine may free or reuse its buffer at once.
 // - Any thread may record at any time within a step.

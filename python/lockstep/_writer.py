@@ -57,7 +57,7 @@ class TraceWriter:
     ...     trace.tokens.append(chosen)
     ...     trace.step(len(prompt), {...})
 
-    Names are those of the README: `embedding`, `blk.0.q`, ..., `logits`. Checkpoints are
+    Names are those of docs/checkpoints.md: `embedding`, `blk.0.q`, ..., `logits`. Checkpoints are
     listed in the order in which they are first given, which should be that of execution.
 
     A shard appears under its name when it is whole, and the manifest names it only then: a process

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
+from lockstep import _checkpoints as checkpoints
 from lockstep.capture import _command as command
 from lockstep.capture import _names as names
 from lockstep.capture import _summary as summary
@@ -66,8 +67,13 @@ class NamesTest(unittest.TestCase):
         for engine, architectures in (("llama.cpp", ("llama", "phi3")), ("transformers", ("llama", "phi3"))):
             for architecture in architectures:
                 rules = names.load_map(engine, architecture).rules
-                wanted = {"embedding", "final_norm", "logits"} | {f"blk.{{N}}.{name}" for name in names.LAYER_NAMES}
+                wanted = {name.replace("blk.N.", "blk.{N}.") for name in checkpoints.CHECKPOINTS}
                 self.assertEqual({rule.checkpoint for rule in rules}, wanted)
+
+    def test_rules_of_the_package_are_of_checkpoints(self):
+        for path in sorted(Path(names.__file__).with_name("names").glob("*.json")):
+            for rule in names.parse_map(path.read_text()).rules:
+                self.assertIn(rule.checkpoint.replace("{N}", "N"), checkpoints.CHECKPOINTS, path.name)
 
     def test_what_is_no_map_is_refused(self):
         good = {"format": "lockstep-names", "version": 1, "engine": "x", "rules": [{"checkpoint": "q", "nodes": ["a"]}]}
@@ -88,9 +94,15 @@ class NamesTest(unittest.TestCase):
 
     def test_order_and_layers(self):
         wanted = ["embedding", "blk.2.attn_norm", "blk.2.output", "blk.10.q", "final_norm", "logits", "norm-3"]
-        self.assertEqual(sorted(reversed(wanted), key=names.execution_order), wanted)
-        self.assertFalse(names.is_checkpoint("norm-3"))
-        self.assertFalse(names.is_checkpoint("blk.1.other"))
+        self.assertEqual(sorted(reversed(wanted), key=checkpoints.execution_order), wanted)
+        self.assertEqual(sorted(reversed(checkpoints.names(11)), key=checkpoints.execution_order), checkpoints.names(11))
+        self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_out", "blk.1.output", "final_norm", "logits"])
+        self.assertEqual(len(checkpoints.names(11)), 3 + 11 * 17)
+        for name in ("norm-3", "blk.1.other", "blk.N.q", "blk..q", "q", "blk.1.logits", "blk.1.q.x", ""):
+            self.assertFalse(checkpoints.is_checkpoint(name), name)
+        for name in checkpoints.names(2):
+            self.assertTrue(checkpoints.is_checkpoint(name), name)
+            self.assertEqual(checkpoints.is_scores(name), name.endswith(("attn_scores", "attn_probs")), name)
         for node, without in (("norm-12", "norm-{N}"), ("cache_k_l3 (view)", "cache_k_l{N} (view)"),
                               ("h.4.mlp.dense_4h_to_h", "h.{N}.mlp.dense_4h_to_h"), ("norm", "norm")):  # fmt: skip
             self.assertEqual(names.without_layer(node), without)

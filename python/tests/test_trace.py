@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
-from lockstep import _limits, _precision
+from lockstep import _checkpoints, _limits, _precision
 
 try:
     import ml_dtypes
@@ -171,6 +171,18 @@ class TraceTest(unittest.TestCase):
         self.assertEqual({kind: (fields, scaled.lower()) for kind, fields, scaled in rows}, dict(_precision.TYPES))
         most = re.search(r"kMostInBlock = (\d+);", text)
         self.assertEqual(int(most[1]), _precision.MOST_IN_BLOCK)
+
+    def test_checkpoints_are_those_of_the_header(self):
+        header = Path(__file__).parents[2] / "include/lockstep/detail/checkpoints.h"
+        if not header.exists():
+            self.skipTest("not in the project's tree")
+        text = header.read_text()
+        sets = re.search(r"kCheckpointSets\[\] = \{([^}]+)\}", text)
+        self.assertEqual(re.findall(r'"(\w+)"', sets[1]), list(_checkpoints.SETS))
+        scores = re.search(r'kScoresShape = "([^"]+)"', text)[1]
+        rows = re.findall(r'\{"([\w.]+)",\s*(?:"(\[[^"]+\])"|(kScoresShape)),\s*"([a-z ]+)",', text)
+        found = [(name, (scores if is_scores else shape, sets)) for name, shape, is_scores, sets in rows]
+        self.assertEqual(found, list(_checkpoints.CHECKPOINTS.items()))
 
     def test_limits_are_those_of_the_header(self):
         header = Path(__file__).parents[2] / "include/lockstep/detail/limits.h"

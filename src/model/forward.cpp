@@ -1,6 +1,6 @@
 // Reads from top to bottom as the model runs: embedding, layers (attention, then feed-forward,
-// each added to the residual stream), final norm, logits. Every value has a name; those in the
-// design's list are checkpoints, the steps between them are marked inner.
+// each added to the residual stream), final norm, logits. Every value has a name; those in
+// lockstep/detail/checkpoints.h are checkpoints, the steps between them are marked inner.
 #include "model/forward.h"
 
 #include <fmt/format.h>

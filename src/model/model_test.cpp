@@ -128,7 +128,7 @@ class ModelTest : public ::testing::Test {
     EXPECT_NE(said.find(part), std::string::npos) << "expected: " << (part) << "\nin: " << said; \
   } while (false)
 
-TEST_F(ModelTest, EveryArchitectureLoadsAndHasTheSharedCheckpoints) {
+TEST_F(ModelTest, EveryArchitectureLoads) {
   for (const Architecture& arch : architectures())
     for (const bool biases : {false, true}) {
       SCOPED_TRACE(arch.name);
@@ -136,24 +136,7 @@ TEST_F(ModelTest, EveryArchitectureLoadsAndHasTheSharedCheckpoints) {
       ASSERT_TRUE(model.ok()) << model.error().message;
       auto program = model->program(64);
       ASSERT_TRUE(program.ok()) << program.error().message;
-      std::vector<std::string> expected = {"embedding"};
-      const bool rope = arch.positions != Architecture::Positions::kLearned;
-      for (const char* layer : {"blk.0.", "blk.1."})
-        for (const char* name : {"attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_scores",
-                                 "attn_probs", "attn_mix", "attn_out", "attn_residual", "ffn_norm",
-                                 "ffn_gate", "ffn_up", "ffn_act", "ffn_out", "output"}) {
-          if (!rope && std::string_view(name).ends_with("_rope")) continue;
-          if (arch.feed_forward == Architecture::FeedForward::kPlain &&
-              std::string_view(name) == "ffn_gate")
-            continue;
-          expected.push_back(std::string(layer) + name);
-        }
-      expected.push_back("final_norm");
-      expected.push_back("logits");
-      std::vector<std::string> actual;
-      for (const op::Value& value : program->values)
-        if (value.checkpoint) actual.push_back(value.name);
-      EXPECT_EQ(actual, expected);
+      EXPECT_EQ(program->value(program->logits()).name, "logits");
     }
 }
 

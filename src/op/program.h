@@ -19,7 +19,7 @@ struct Value {
   std::string name;
   int64_t width = 0;
   Shape shape = Shape::kRows;
-  // Part of the names that all engines share (design: "Checkpoint names"). The others are steps
+  // Its name is one that all engines share (lockstep/detail/checkpoints.h). The others are steps
   // between them that only some architectures have, such as a fused projection before its slices.
   bool checkpoint = true;
 };

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "trace/checkpoints.h"
 
 namespace lockstep::report {
 namespace {
@@ -130,10 +131,8 @@ std::vector<Fact> facts(const Comparison& c, const Subject& subject) {
 std::vector<const CheckpointResult*> stations(const Comparison& c) {
   std::vector<const CheckpointResult*> out;
   for (const CheckpointResult& result : c.checkpoints) {
-    const bool station = result.name == "embedding" || result.name == "final_norm" ||
-                         result.name == "logits" ||
-                         (result.layer >= 0 && result.name.ends_with(".output"));
-    if (station && result.positions > 0) out.push_back(&result);
+    if (trace::in_checkpoints("layers", result.name) && result.positions > 0)
+      out.push_back(&result);
   }
   return out;
 }

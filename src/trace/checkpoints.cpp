@@ -1,9 +1,12 @@
 #include "trace/checkpoints.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/ranges.h>
 #include <fnmatch.h>
+
+#include "lockstep/detail/checkpoints.h"
 
 namespace lockstep::trace {
 namespace {
@@ -12,22 +15,16 @@ namespace {
 struct Candidate {
   std::string_view name;
   bool checkpoint = true;  // not an inner value
-  bool scores = false;     // attention scores or probabilities
 };
-
-Candidate candidate(std::string_view name) {
-  return {name, true, name.ends_with(".attn_scores") || name.ends_with(".attn_probs")};
-}
 
 // The sets that have names; globs are matched against names, inner values included.
 bool in_set(const Candidate& value, const std::string& set) {
-  if (set == "all") return value.checkpoint;
-  if (set == "ops") return value.checkpoint && !value.scores;
-  if (set == "logits") return value.name == "logits";
-  if (set == "layers")
-    return value.name == "embedding" || value.name == "final_norm" || value.name == "logits" ||
-           glob_matches("blk.*.output", value.name);
-  return glob_matches(set, value.name);
+  if (std::ranges::find(detail::kCheckpointSets, set) == std::end(detail::kCheckpointSets))
+    return glob_matches(set, value.name);
+  if (const detail::CheckpointRow* row = detail::find_checkpoint(value.name))
+    return detail::has_word(row->sets, set);
+  // An engine's own name says nothing of its place: what it recorded counts as the result of an op.
+  return value.checkpoint && (set == "ops" || set == "all");
 }
 
 // Which candidates a set has.
@@ -52,8 +49,7 @@ Result<std::vector<bool>> choose(const std::vector<Candidate>& candidates, std::
 }  // namespace
 
 std::span<const std::string_view> checkpoint_sets() {
-  static constexpr std::string_view kSets[] = {"logits", "layers", "ops", "all"};
-  return kSets;
+  return detail::kCheckpointSets;
 }
 
 bool in_checkpoints(std::string_view set, std::string_view name) {
@@ -61,7 +57,7 @@ bool in_checkpoints(std::string_view set, std::string_view name) {
   if (comma != std::string_view::npos)
     return in_checkpoints(set.substr(0, comma), name) ||
            in_checkpoints(set.substr(comma + 1), name);
-  return in_set(candidate(name), std::string(set));
+  return in_set({name}, std::string(set));
 }
 
 bool glob_matches(std::string_view glob, std::string_view name) {
@@ -72,7 +68,7 @@ Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
                                                     std::string_view set) {
   std::vector<Candidate> candidates;
   for (const op::Value& value : program.values)
-    candidates.push_back({value.name, value.checkpoint, value.shape == op::Value::Shape::kScores});
+    candidates.push_back({value.name, value.checkpoint});
   LS_TRY(const std::vector<bool> chosen, choose(candidates, set));
   std::vector<op::ValueId> ids;
   for (size_t i = 0; i < chosen.size(); ++i)
@@ -83,7 +79,7 @@ Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
 Result<std::vector<std::string>> select_names(const std::vector<std::string>& names,
                                               std::string_view set) {
   std::vector<Candidate> candidates;
-  for (const std::string& name : names) candidates.push_back(candidate(name));
+  for (const std::string& name : names) candidates.push_back({name});
   LS_TRY(const std::vector<bool> chosen, choose(candidates, set));
   std::vector<std::string> selected;
   for (size_t i = 0; i < chosen.size(); ++i)

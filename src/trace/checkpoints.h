@@ -14,7 +14,7 @@ namespace lockstep::trace {
 // The sets that have names.
 std::span<const std::string_view> checkpoint_sets();
 
-// `set` is logits, layers, ops or all (design: "Checkpoint names"), or names and globs separated
+// `set` is logits, layers, ops or all (lockstep/detail/checkpoints.h), or names and globs separated
 // by commas. A name that matches nothing is an error that says so. In the order of the program.
 Result<std::vector<op::ValueId>> select_checkpoints(const op::Program& program,
                                                     std::string_view set);

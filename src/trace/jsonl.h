@@ -1,4 +1,4 @@
-// Logs of values as JSON Lines (design: "Trace format"): one checkpoint at one position a line, the
+// Logs of values as JSON Lines (docs/trace-format.md): one checkpoint at one position a line, the
 // first numbers of it. Other loggers' dialects are read too.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/near_names.h"
+#include "lockstep/detail/checkpoints.h"
 #include "trace/built_in_names.h"
 
 namespace lockstep::trace {
@@ -16,10 +17,14 @@ constexpr std::string_view kWords[] = {"checkpoint", "part", "take", "order"};
 // What a rule may say besides the name.
 constexpr std::string_view kConditions[] = {"reads", "ops", "not_ops", "part", "order"};
 
-constexpr std::string_view kLayerNames[] = {
-    "attn_norm",   "q",          "k",        "v",        "q_rope",        "k_rope",
-    "attn_scores", "attn_probs", "attn_mix", "attn_out", "attn_residual", "ffn_norm",
-    "ffn_gate",    "ffn_up",     "ffn_act",  "ffn_out",  "output"};
+// The checkpoints of a layer by their names within it, or those outside of the layers.
+std::vector<std::string> names_of(bool in_layers) {
+  std::vector<std::string> names;
+  for (const detail::CheckpointRow& row : detail::kCheckpointRows)
+    if (row.name.starts_with("blk.") == in_layers)
+      names.emplace_back(detail::checkpoint_leaf(row.name));
+  return names;
+}
 
 bool is_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -140,12 +145,7 @@ const NameMap* find_name_map(std::string_view engine) {
 }
 
 bool is_checkpoint_name(std::string_view name) {
-  if (name == "embedding" || name == "final_norm" || name == "logits") return true;
-  if (!name.starts_with("blk.")) return false;
-  name.remove_prefix(4);
-  const size_t dot = name.find('.');
-  return dot != std::string_view::npos && is_digits(name.substr(0, dot)) &&
-         contains(kLayerNames, name.substr(dot + 1));
+  return detail::find_checkpoint(name) != nullptr;
 }
 
 std::string nearest_checkpoint_name(std::string_view name) {
@@ -156,8 +156,7 @@ std::string nearest_checkpoint_name(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789";
   const size_t first = name.find_first_of(kDigits);
   if (first == std::string_view::npos) {
-    const std::vector<std::string> whole = {"embedding", "final_norm", "logits"};
-    if (const std::string found = nearest(name, whole); !found.empty()) return found;
+    if (const std::string found = nearest(name, names_of(false)); !found.empty()) return found;
   }
   const size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
   const std::string_view layer =
@@ -168,11 +167,12 @@ std::string nearest_checkpoint_name(std::string_view name) {
     rest = name.substr(0, first);
     rest = rest.substr(0, rest.find_last_not_of("._-/") + 1);
   }
-  const std::vector<std::string> names(std::begin(kLayerNames), std::end(kLayerNames));
+  const std::vector<std::string> names = names_of(true);
   // Every letter is near every other: q, k and v are taken as they are.
-  const std::string found = contains(kLayerNames, rest) ? std::string(rest)
-                            : rest.size() < 3           ? std::string()
-                                                        : nearest(rest, names);
+  const bool known = std::ranges::find(names, rest) != names.end();
+  const std::string found = known             ? std::string(rest)
+                            : rest.size() < 3 ? std::string()
+                                              : nearest(rest, names);
   return found.empty() ? "" : fmt::format("blk.{}.{}", layer, found);
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import llama_engine
 from gguf_decode import decode_file
 from llama_cpp import llama_cpp as api
-from lockstep.capture._names import execution_order, is_checkpoint
+from lockstep._checkpoints import execution_order, is_checkpoint
 from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
 
 LOGITS_BOUND = 1e-10

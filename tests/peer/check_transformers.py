@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import hf_models
-from lockstep.capture._names import execution_order, is_checkpoint
+from lockstep._checkpoints import execution_order, is_checkpoint
 from peer import Report, nmse, our_values, WORK
 
 BOUND = 1e-10

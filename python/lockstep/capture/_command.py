@@ -13,9 +13,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from .. import _checkpoints
+from .._checkpoints import execution_order
 from .._writer import TraceWriter
 from . import _summary
-from ._names import LAYER_NAMES, SCORES, execution_order, is_checkpoint
 
 
 class CaptureError(Exception):
@@ -25,26 +26,17 @@ class CaptureError(Exception):
 def wanted(sets: str, name: str) -> bool:
     """Whether a checkpoint is in a set of --checkpoints: logits, layers, ops, all, names and globs."""
     for part in sets.split(","):
-        if part == "all":
-            found = is_checkpoint(name)
-        elif part == "ops":
-            found = is_checkpoint(name) and not name.endswith(SCORES)
-        elif part == "layers":
-            found = name in ("embedding", "final_norm", "logits") or fnmatch.fnmatchcase(name, "blk.*.output")
-        else:
-            found = fnmatch.fnmatchcase(name, part)
-        if found:
+        if _checkpoints.in_set(name, part) if part in _checkpoints.SETS else fnmatch.fnmatchcase(name, part):
             return True
     return False
 
 
 def check_checkpoints(sets: str, layers: int) -> None:
-    names = ["embedding", "final_norm", "logits"]
-    names += [f"blk.{layer}.{name}" for layer in range(layers) for name in LAYER_NAMES]
+    names = _checkpoints.names(layers)
     for part in sets.split(","):
         if not any(wanted(part, name) for name in names):
             raise CaptureError(
-                f"no checkpoint matches '{part}'; sets are logits, layers, ops, all; names are such as embedding, "
+                f"no checkpoint matches '{part}'; sets are {', '.join(_checkpoints.SETS)}; names are such as embedding, "
                 "blk.0.q, blk.*.ffn_out, logits"
             )
 

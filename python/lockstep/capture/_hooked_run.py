@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import numpy as np
 import numpy.typing as npt
 
+from .. import _checkpoints
 from . import _command as command
 from ._command import CaptureError
 from ._names import Rule, load_map, without_layer
@@ -120,7 +121,7 @@ class Run:
     def _record(self, rule: Rule, name: str, tensor: Any) -> None:
         """`tensor` is [1, tokens, ...], or [1, heads, tokens, ...] for what attention handles head by head."""
         value = tensor[0]
-        if name.endswith(("attn_scores", "attn_probs")):
+        if _checkpoints.is_scores(name):
             if name.endswith("scores"):  # what is hidden has the type's lowest number added
                 hidden = value <= self._torch.finfo(value.dtype).min / 2
                 value = value.masked_fill(hidden, -float("inf"))

@@ -13,11 +13,6 @@ VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
 TAKES = ("output", "input", "softmax_input", "first_output", "second_output")
 
-# Checkpoints of a layer, in order of execution.
-LAYER_NAMES = ("attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn_scores", "attn_probs", "attn_mix", "attn_out",
-               "attn_residual", "ffn_norm", "ffn_gate", "ffn_up", "ffn_act", "ffn_out", "output")  # fmt: skip
-SCORES = ("attn_scores", "attn_probs")  # [heads, tokens, positions]
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -134,24 +129,6 @@ def load_map(engine: str, architecture: str) -> NameMap:
     path = Path(__file__).with_name("names") / f"{engine}.json"
     file = parse_map(path.read_text(encoding="utf-8"), str(path))
     return NameMap(file.engine, file.rules, file.known_as.get(architecture, architecture))
-
-
-_ORDER = {name: index for index, name in enumerate(LAYER_NAMES)}
-_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\Z")
-
-
-def execution_order(name: str) -> Tuple[int, int, int, str]:
-    """A key to sort checkpoints by; names that are not ours come last."""
-    if name == "embedding":
-        return (0, 0, 0, "")
-    match = _LAYER.match(name)
-    if match and match.group(2) in _ORDER:
-        return (1, int(match.group(1)), _ORDER[match.group(2)], "")
-    return {"final_norm": (2, 0, 0, ""), "logits": (2, 1, 0, "")}.get(name, (3, 0, 0, name))
-
-
-def is_checkpoint(name: str) -> bool:
-    return execution_order(name)[0] < 3
 
 
 def without_layer(node: str) -> str:
