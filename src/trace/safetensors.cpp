@@ -23,8 +23,6 @@ constexpr StoredType kTypes[] = {
 };
 
 constexpr size_t kLengthBytes = 8;
-// The format's own limit; no honest header comes near.
-constexpr uint64_t kLargestHeader = 100'000'000;
 
 // Reads one entry of the header. `data` is everything after the header.
 Result<StoredTensor> read_entry(const json& entry, std::span<const std::byte> data) {

@@ -15,6 +15,9 @@
 
 namespace lockstep::trace {
 
+// Bytes. The format's own limit; no honest header comes near.
+inline constexpr uint64_t kLargestHeader = 100'000'000;
+
 // The number types that the format knows, by its names: "F64", "I64", ...
 struct StoredType {
   std::string_view name;
