@@ -1,4 +1,4 @@
-"""The samples of README.md are what the program prints.
+"""The samples of README.md and docs/tour.md are what the program prints.
 
 usage: readme_test.py PROGRAM [--update]
 
@@ -15,7 +15,7 @@ A line "..." stands for any lines. Lines are compared but for:
   blank lines at the end of an output
 The GPU is left out: the samples show the cpu executor, whose results are the same everywhere.
 
---update puts what is printed now into README.md. What "..." stood for stays "...".
+--update puts what is printed now into the files. What "..." stood for stays "...".
 """
 
 import difflib
@@ -29,13 +29,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+FILES = (ROOT / "README.md", ROOT / "docs/tour.md")
 ANY = "..."
 SECONDS = 120
 
 
 class Sample:
-    """A command and the lines that are shown under it: README's lines [first, last)."""
+    """A command and the lines that are shown under it: the file's lines [first, last)."""
 
     def __init__(self, command, first):
         self.command, self.first, self.last = command, first, first
@@ -121,11 +121,11 @@ class Runner:
             for _, given, port in self.servers:
                 command = command.replace(f":{given}", f":{port}")
         elif not command.startswith(str(self.program)):
-            raise SystemExit(f"README.md, line {sample.first}: no rule runs '{sample.command}'")
+            raise SystemExit(f"line {sample.first}: no rule runs '{sample.command}'")
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=self.environment, text=True, timeout=SECONDS,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
         if done.returncode not in (0, 1):  # 1: a check that failed, as samples may show
-            raise SystemExit(f"README.md, line {sample.first}: '{sample.command}' ended with {done.returncode}: {done.stderr}")
+            raise SystemExit(f"line {sample.first}: '{sample.command}' ended with {done.returncode}: {done.stderr}")
         return self.lines(done.stdout)
 
     def serve(self, command, count):
@@ -154,11 +154,10 @@ class Runner:
         self.servers = []
 
 
-def main():
-    program = pathlib.Path(sys.argv[1]).resolve()
-    update = "--update" in sys.argv[2:]
-    lines = README.read_text().split("\n")
-    runner, wrong, changes, count = Runner(program), [], [], 0
+def check(path, runner, update):
+    """How many samples a file has, and how those that are not what is printed differ."""
+    lines = path.read_text().split("\n")
+    wrong, changes, count = [], [], 0
     for block in read_blocks(lines):
         try:
             for sample in block:
@@ -170,22 +169,32 @@ def main():
                 if matches(shown, printed):
                     continue
                 changes.append((sample, updated(shown, printed)))
-                wrong.append(f"README.md, line {sample.first}: $ {sample.command}")
+                wrong.append(f"{path.name}, line {sample.first}: $ {sample.command}")
                 wrong += difflib.unified_diff(shown, updated(shown, printed), "shown", "printed", lineterm="", n=1)
         finally:
             runner.end_block()
     if update:
         for sample, new in reversed(changes):
             lines[sample.first : sample.last] = new
-        README.write_text("\n".join(lines))
-        print(f"{count} samples, {len(changes)} rewritten")
-        return 0
-    if wrong:
+        path.write_text("\n".join(lines))
+        print(f"{path.name}: {count} samples, {len(changes)} rewritten")
+    return count, wrong
+
+
+def main():
+    program = pathlib.Path(sys.argv[1]).resolve()
+    update = "--update" in sys.argv[2:]
+    runner, count, wrong = Runner(program), 0, []
+    for path in FILES:
+        found, differences = check(path, runner, update)
+        count += found
+        wrong += differences
+    if wrong and not update:
         print("\n".join(wrong))
         print(f"\nWhere the program is right: {sys.argv[0]} {program} --update")
         return 1
-    if count < 5:  # the reading of blocks would be at fault
-        print(f"found only {count} samples in README.md")
+    if count < 7:  # the reading of blocks would be at fault
+        print(f"found only {count} samples")
         return 1
     print(f"{count} samples are what the program prints")
     return 0
