@@ -14,9 +14,9 @@
 //
 // Then: lockstep compare reference.trace mine.trace -m model.gguf
 //
-// The names of values, from embedding over blk.0.q to logits, are in detail/checkpoints.h, each with
-// its formula and shape. Record what there is, in order of execution, in the type in which it was
-// computed.
+// The names of values, from embedding over blk.0.q to logits, are in detail/checkpoints.h, each
+// with its formula and shape. Record what there is, in order of execution, in the type in which it
+// was computed.
 //
 // - Values are copied in record(): the engine may free or reuse its buffer at once.
 // - Any thread may record at any time within a step.
