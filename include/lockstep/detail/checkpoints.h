@@ -35,10 +35,12 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "attn_norm.bias, where the variance is the mean of (x - mean(x))^2."},
     {"blk.N.q", "[tokens, heads * head_size]", "ops all", kEveryArchitecture,
      "q = attn_q.weight · attn_norm + attn_q.bias",
-     "After the bias, before the rotation, and without the scale of the scores. gpt2 and phi3 take "
-     "the first heads * head_size numbers of attn_qkv.weight · attn_norm + attn_qkv.bias. In qwen3 "
-     "`q` is what the norm of heads gives: each head of the product, x / sqrt(mean(x^2) + epsilon) "
-     "* attn_q_norm.weight."},
+     "After the bias, before the rotation, and without the scale of the scores. gpt2 and phi3 "
+     "take the first heads * head_size numbers of attn_qkv.weight · attn_norm + attn_qkv.bias. In"
+     " qwen3 `q` is what the norm of heads gives: each head of the product, x / sqrt(mean(x^2) + "
+     "epsilon) * attn_q_norm.weight. The order within a head is that of the GGUF file. In llama "
+     "and granite the two numbers of a rotating pair lie side by side, where Hugging Face's files"
+     " have them half a head apart."},
     {"blk.N.k", "[tokens, kv_heads * head_size]", "ops all", kEveryArchitecture,
      "k = attn_k.weight · attn_norm + attn_k.bias",
      "As `q`: after the bias, before the rotation. gpt2 and phi3 take the numbers that follow "
@@ -64,11 +66,12 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
     {"blk.N.attn_scores", kScoresShape, "all", kEveryArchitecture,
      "attn_scores[h, t, p] = scale * (q_rope[t, head h] · k_rope[p, head h / (heads / kv_heads)])",
      "After the scale and after the mask, before the softmax. `scale` is 1 / sqrt(head_size); in "
-     "granite it is the file's `attention.scale`, if the file has one. Mask: minus infinity where "
-     "p is after the position of token t. A model with a window of W positions masks what is W or "
-     "more before that position too. An engine may mask with -1e4 or less in place of minus "
-     "infinity. Columns beyond the last position of the step are padding, which nobody looks at. "
-     "The keys are those of the cache. gpt2 has `q` and `k` in place of the rotated ones."},
+     "granite it is the file's `attention.scale`, if the file has one. Mask: minus infinity where"
+     " p is after the position of token t. A model with a window of W positions masks what is W "
+     "or more before that position too. An engine may mask with any number below -5000 in place "
+     "of minus infinity. Columns beyond the last position of the step are padding, which nobody "
+     "looks at. The keys are those of the cache. gpt2 has `q` and `k` in place of the rotated "
+     "ones."},
     {"blk.N.attn_probs", kScoresShape, "all", kEveryArchitecture,
      "attn_probs[h, t, p] = exp(attn_scores[h, t, p]) / sum over p of exp(attn_scores[h, t, p])",
      "The softmax of `attn_scores`: each row of positions sums to 1. Masked positions are 0."},
