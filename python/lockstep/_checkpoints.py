@@ -67,8 +67,7 @@ def in_set(name: str, wanted: str) -> bool:
 
 def names(layers: int) -> "list[str]":
     """All names of a model with so many layers, in order of execution."""
-    found = [name for name in CHECKPOINTS if not name.startswith("blk.")]
-    found += [name.replace("N", str(layer), 1) for name in CHECKPOINTS if name.startswith("blk.") for layer in range(layers)]
+    found = {name.replace("blk.N.", f"blk.{layer}.") for name in CHECKPOINTS for layer in range(layers)}
     return sorted(found, key=execution_order)
 
 

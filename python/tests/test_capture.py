@@ -95,9 +95,10 @@ class NamesTest(unittest.TestCase):
     def test_order_and_layers(self):
         wanted = ["embedding", "blk.2.attn_norm", "blk.2.output", "blk.10.q", "final_norm", "logits", "norm-3"]
         self.assertEqual(sorted(reversed(wanted), key=checkpoints.execution_order), wanted)
-        self.assertEqual(sorted(reversed(checkpoints.names(11)), key=checkpoints.execution_order), checkpoints.names(11))
+        every = checkpoints.names(11)
+        self.assertEqual(sorted(reversed(every), key=checkpoints.execution_order), every)
         self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_out", "blk.1.output", "final_norm", "logits"])
-        self.assertEqual(len(checkpoints.names(11)), 3 + 11 * 17)
+        self.assertEqual(len(every), 3 + 11 * 17)
         for name in ("norm-3", "blk.1.other", "blk.N.q", "blk..q", "q", "blk.1.logits", "blk.1.q.x", ""):
             self.assertFalse(checkpoints.is_checkpoint(name), name)
         for name in checkpoints.names(2):

@@ -2,8 +2,9 @@
 
 usage: ten_lines_test.py PROGRAM
 
-The engine is one whose numbers are known: what `lockstep run --device reference` computed, in single precision. With the
-Python package and numpy at hand (tests/cli/with_python_package.py) the lines in Python are tried, else those in C++.
+The engine is one whose numbers are known: what `lockstep run --device reference` computed, in single precision.
+With the Python package and numpy at hand (tests/cli/with_python_package.py) the lines in Python are tried, else those
+in C++.
 """
 
 import json
@@ -89,7 +90,8 @@ class TenLines(unittest.TestCase):
         outcome = json.loads(self.run_command(self.commands[1] + " --json", status=1 if mistake else 0))
         self.assertEqual(outcome["parity"], not mistake)
         if mistake:
-            self.assertEqual((outcome["first_defect"]["checkpoint"], outcome["first_defect"]["side"]), ("blk.0.q", "suspect"))
+            defect = outcome["first_defect"]
+            self.assertEqual((defect["checkpoint"], defect["side"]), ("blk.0.q", "suspect"))
         (self.folder / "mine.trace").rename(self.folder / f"tried{mistake}")
 
     def values_with(self, mistake):
@@ -107,8 +109,8 @@ class TenLines(unittest.TestCase):
         body = [line for line in lines if not line.startswith("#")]
         source = ENGINE % ("\n".join(includes), ", ".join(map(str, self.prompt)), "\n".join(body))
         (self.folder / "engine.cpp").write_text(source)
-        subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-I", ROOT / "include", "engine.cpp",
-                        "-o", "engine"], cwd=self.folder, check=True)  # fmt: skip
+        flags = ["-std=c++17", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-I", ROOT / "include"]
+        subprocess.run(["g++", *flags, "engine.cpp", "-o", "engine"], cwd=self.folder, check=True)
         for mistake in (False, True):
             for name, values in self.values_with(mistake).items():
                 (self.folder / name).write_bytes(values)
@@ -121,7 +123,8 @@ class TenLines(unittest.TestCase):
         for mistake in (False, True):
             arrays = {name: numpy.frombuffer(values, "<f4").reshape(len(self.prompt), -1)
                       for name, values in self.values_with(mistake).items()}  # fmt: skip
-            names = {"x": arrays["embedding"], "q": arrays["blk.0.q"], "logits": arrays["logits"], "prompt": self.prompt}
+            x, q, logits = (arrays[name] for name in NAMES)
+            names = {"x": x, "q": q, "logits": logits, "prompt": self.prompt}
             before = os.getcwd()
             os.chdir(self.folder)
             try:

@@ -31,8 +31,11 @@ def read_shard(path):
     header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
     start = 8 + length
-    return {name: (entry["dtype"], entry["shape"], data[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]])
-            for name, entry in header.items()}  # fmt: skip
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = (entry["dtype"], entry["shape"], data[start + begin : start + end])
+    return tensors
 
 
 def numbers(dtype, data):
@@ -213,7 +216,8 @@ class TraceFormat(unittest.TestCase):
         for wrong in (
             lambda m: m.update(version=2), lambda m: m.update(format="other"),
             lambda m: m["engine"].update(precision={"compute": "f33"}),
-            lambda m: step(m).update(shard="../x"), lambda m: step(m).update(shard=".x"), lambda m: step(m).update(index=1),
+            lambda m: step(m).update(shard="../x"), lambda m: step(m).update(shard=".x"),
+            lambda m: step(m).update(index=1),
             lambda m: step(m).update(first_pos=(1 << 24) - 1), lambda m: step(m).update(n_tokens=1),
             lambda m: checkpoint(m).update(width=4), lambda m: checkpoint(m).update(dtype="f16"),
             lambda m: checkpoint(m).update(name="l\x1b"), lambda m: checkpoint(m).update(full_width=2),
@@ -235,7 +239,8 @@ class TraceFormat(unittest.TestCase):
         run("import", self.root / "log.jsonl", self.root / "imported")
         manifest, rows = read_trace(self.root / "imported")
         self.assertEqual(manifest["engine"]["name"], "my engine")
-        self.assertEqual(manifest["checkpoints"], [{"name": "embedding", "dtype": "f32", "width": 3, "full_width": 256}])
+        wanted = {"name": "embedding", "dtype": "f32", "width": 3, "full_width": 256}
+        self.assertEqual(manifest["checkpoints"], [wanted])
         self.assertEqual(rows["embedding", 0][:2], [0.25, -1.5])
         self.assertTrue(math.isnan(rows["embedding", 0][2]))
 

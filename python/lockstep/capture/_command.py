@@ -36,8 +36,8 @@ def check_checkpoints(sets: str, layers: int) -> None:
     for part in sets.split(","):
         if not any(wanted(part, name) for name in names):
             raise CaptureError(
-                f"no checkpoint matches '{part}'; sets are {', '.join(_checkpoints.SETS)}; names are such as embedding, "
-                "blk.0.q, blk.*.ffn_out, logits"
+                f"no checkpoint matches '{part}'; sets are {', '.join(_checkpoints.SETS)}; names are such as "
+                "embedding, blk.0.q, blk.*.ffn_out, logits"
             )
 
 
