@@ -23,8 +23,8 @@
 // - No call throws or ends the process. The first failure ends the recording: calls return false
 //   from then on and error() says why; steps from before stay.
 // - A process that dies leaves a trace that opens and is not `complete`: files get their names when
-//   they are whole. Only finish() completes it. (What survives a power failure is up to the
-//   system.)
+//   they are whole. Only finish() completes it. What survives a power failure is up to the
+//   system, but for `durable` recordings. One without any step that fails leaves nothing.
 // - Nothing is global: no static object, no atexit, no thread. It may itself be a static object.
 #pragma once
 
@@ -70,19 +70,24 @@ struct TraceInfo {
   std::vector<std::string> notes;     // what else is to be known; `compare` shows them
   std::vector<std::string> unmapped;  // values that the engine has besides, by its own names
   int64_t memory_bytes = 256 << 20;   // for a step; a larger one goes to the disk as it comes
+  bool durable =
+      false;  // syncs every file and the folder: what is written outlasts a power failure
 };
 
 class TraceRecorder {
  public:
   // Makes the folder, which must not hold anything yet.
   TraceRecorder(const std::string& folder, TraceInfo info)
-      : folder_(folder), info_(std::move(info)), files_(folder) {
-    guarded([&] { return start(); });
+      : folder_(folder), info_(std::move(info)), files_(folder, info_.durable) {
+    if (!guarded([&] { return start(); })) give_up();
   }
 
-  // Writes the steps that are whole. Without finish() the trace says that it is not complete.
+  // Writes the steps that are whole. Without finish() the trace says that it is not complete; where
+  // it has no step then, nothing is left.
   ~TraceRecorder() {
-    if (started_ && !finished_) attempt([&] { return write(); });
+    if (!started_ || (finished_ && error_.empty())) return;
+    if (!finished_ && files_.has_steps()) attempt([&] { return write(); });
+    give_up();
   }
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
@@ -189,6 +194,13 @@ class TraceRecorder {
     error_ = folder_ + ": " + problem;
     files_.drop_large();
     return false;
+  }
+
+  void give_up() {
+    attempt([&] {
+      files_.give_up();
+      return std::string();
+    });
   }
 
   int64_t open_tokens() const {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from pathlib import Path
@@ -33,6 +35,19 @@ def _model_entry(model: Union[None, str, "os.PathLike[str]", Mapping[str, str]])
     return entry
 
 
+def _sync_folder(path: Path) -> None:
+    """The names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        # Some file systems have no such call for folders: their names need none.
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def _forward_entry(forward: Mapping[str, Any]) -> Dict[str, Any]:
     for field, value in forward.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e30
@@ -62,7 +77,8 @@ class TraceWriter:
 
     A shard appears under its name when it is whole, and the manifest names it only then: a process
     that dies leaves a trace that opens and says that it is not complete. Only `close()`, or a
-    `with` block that ends without an exception, makes it complete.
+    `with` block that ends without an exception, makes it complete. A recording that fails before
+    any step is on the disk leaves nothing, and no folder that was made for it.
 
     engine     its name, or {"name", "version", "device"}
     precision  of its arithmetic: {"compute", "activations", "kv", "weights"}, such as f32, bf16 or
@@ -77,6 +93,7 @@ class TraceWriter:
     n_prompt   how many of them are the prompt's; without it, those that were given here
     notes      what else is to be known of the run, sentences; `compare` shows them
     unmapped   what the engine computes besides, by its own names, and is not recorded
+    durable    syncs the folder too, after every file: what is written outlasts a power failure
     """
 
     def __init__(
@@ -93,6 +110,7 @@ class TraceWriter:
         sampling: Optional[Mapping[str, Any]] = None,
         notes: Iterable[str] = (),
         unmapped: Iterable[str] = (),
+        durable: bool = False,
     ) -> None:
         _precision.check(precision or {})
         self.folder = Path(folder)
@@ -116,13 +134,37 @@ class TraceWriter:
         self._index = 0
         self._shards = 0
         self._closed = False
+        self._durable = durable
+        self._taken = False  # the manifest is this writer's
+        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        try:
+            self._take_folder()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _take_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise FileExistsError(f"{self.folder}: is not empty; a trace is never written over")
         # Of several writers that found the folder empty, one creates the manifest.
         with open(self.folder / "manifest.json", "x"):
-            pass
+            self._taken = True
         self._write_manifest(complete=False)
+        if self._durable:
+            for made in self._made:
+                _sync_folder(made.parent)
+
+    def _give_up(self) -> None:
+        """Where no step is on the disk, nothing is left, and no folder that was made."""
+        self._closed = True
+        if self._steps:
+            return
+        with contextlib.suppress(OSError):  # what is not empty stays
+            if self._taken:
+                (self.folder / "manifest.json").unlink()
+            for made in self._made:
+                made.rmdir()
 
     def step(self, first_pos: int, values: Mapping[str, npt.ArrayLike]) -> None:
         """Records one call of the forward pass, on tokens from position `first_pos` on.
@@ -197,24 +239,35 @@ class TraceWriter:
         problem: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self.abandon()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self._give_up()
+            raise
 
     def abandon(self) -> None:
         """Writes what there is and leaves the trace as one that was cut short."""
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             self.flush()
-            self._closed = True
+        finally:
+            self._give_up()
 
     @staticmethod
     def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
-        array = np.array(value, order="C")  # a copy: the engine may reuse its buffer
+        array = np.asarray(value)
         if array.ndim == 1:
             array = array[np.newaxis]
         if array.ndim not in (2, 3) or 0 in array.shape:
             raise ValueError(f"{name}: shape {array.shape}, expected [tokens, width]")
+        width = array.shape[0] if array.ndim == 3 else array.shape[1]
+        if width > _limits.MOST_WIDTH:
+            raise ValueError(f"{name}: width {width}, expected at most {_limits.MOST_WIDTH}")
+        array = np.array(array, order="C")  # a copy: the engine may reuse its buffer
         if array.dtype.byteorder == ">":
             array = array.astype(array.dtype.newbyteorder("<"))
         manifest_dtype(array.dtype)  # refuses what cannot be recorded
@@ -267,6 +320,8 @@ class TraceWriter:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, target)
+            if self._durable:
+                _sync_folder(self.folder)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise

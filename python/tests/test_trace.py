@@ -207,6 +207,11 @@ class TraceTest(unittest.TestCase):
                     trace.step(first, {name: x})
             for file in self.folder.with_name("other").iterdir():
                 file.unlink()
+        wide = np.broadcast_to(np.float32(0), (1, _limits.MOST_WIDTH + 1))
+        with self.assertRaises(ValueError) as raised:
+            with lockstep.TraceWriter(self.folder.with_name("other"), engine="test") as trace:
+                trace.step(0, {"wide": wide})
+        self.assertIn(f"wide: width {_limits.MOST_WIDTH + 1}", str(raised.exception))
         text = (self.folder / "manifest.json").read_text()
         (self.folder / "manifest.json").write_text(text.replace(str(last), str(last + 1)))
         with self.assertRaises(lockstep.TraceError):
@@ -231,6 +236,60 @@ class TraceTest(unittest.TestCase):
         np.testing.assert_array_equal(trace["x"], x)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["000000.safetensors", "manifest.json"])
+
+    def test_a_recording_that_fails_without_a_step_leaves_nothing(self):
+        folder = self.folder / "made"
+        with self.assertRaises(RuntimeError):
+            with lockstep.TraceWriter(folder, engine="test"):
+                raise RuntimeError
+        self.assertFalse(self.folder.exists())
+        self.folder.mkdir()  # what was there before stays
+        full = unittest.mock.patch.object(os, "fsync", side_effect=OSError(28, "No space left"))
+        with self.assertRaises(OSError):
+            with lockstep.TraceWriter(folder, engine="test") as trace:
+                trace.step(0, {"x": self.numbers(1, 2)})
+                full.start()
+                self.addCleanup(full.stop)
+        self.assertEqual(list(self.folder.iterdir()), [])
+        with self.assertRaises(OSError):
+            lockstep.TraceWriter(folder, engine="test")
+        self.assertEqual(list(self.folder.iterdir()), [])
+        (self.folder / "other").write_text("")
+        with self.assertRaises(FileExistsError):
+            lockstep.TraceWriter(self.folder, engine="test")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["other"])
+
+    def test_a_durable_writer_syncs_each_file_then_the_folder(self):
+        def identity(found):
+            return f"{found.st_dev}:{found.st_ino}"
+
+        for durable in (True, False):
+            events = []
+            real_sync, real_replace = os.fsync, os.replace
+
+            def sync(descriptor):
+                real_sync(descriptor)
+                events.append(("sync", identity(os.fstat(descriptor))))
+
+            def replace(source, target):
+                real_replace(source, target)
+                events.append(("name", identity(os.stat(target)), Path(target).name))
+
+            folder = self.folder / str(durable) / "trace"
+            with unittest.mock.patch.object(os, "fsync", sync), unittest.mock.patch.object(os, "replace", replace):
+                with lockstep.TraceWriter(folder, engine="test", durable=durable) as trace:
+                    for position in range(3):
+                        trace.step(position, {"x": self.numbers(1, 3)})
+                        trace.flush()
+            own = identity(folder.stat())
+            parents = [identity(path.stat()) for path in (folder.parent, self.folder, self.folder.parent)]
+            named = [i for i, event in enumerate(events) if event[0] == "name"]
+            self.assertEqual({events[i][2] for i in named}, {path.name for path in folder.iterdir()})
+            for i in named:
+                self.assertEqual(events[i - 1], ("sync", events[i][1]))
+                self.assertEqual(events[i + 1:i + 2] == [("sync", own)], durable)
+            synced = {own, *parents} & {event[1] for event in events}
+            self.assertEqual(synced, {own, *parents} if durable else set())
 
     def test_a_killed_writer_leaves_what_it_finished(self):
         code = (

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include "base/text.h"
 
 namespace lockstep {
+namespace fs = std::filesystem;
 namespace {
 
 // Small pieces are gathered; copying a large one would cost more than the call that it saves.
@@ -192,17 +194,42 @@ Result<void> OutputFile::publish_new() {
   return publish();
 }
 
-Result<void> OutputFile::finish() {
+Result<void> OutputFile::sync() {
   LS_TRY_VOID(flush());
   if (::fsync(fd_) != 0) return failed("write", errno);
+  return {};
+}
+
+Result<void> OutputFile::finish() {
+  LS_TRY_VOID(sync());
   LS_TRY_VOID(publish());
-  // The name itself reaches the disk with its folder; where that cannot be opened, the file is
-  // still whole.
-  const int fd = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {
-    ::fsync(fd);
-    ::close(fd);
-  }
+  // Where the folder cannot be opened, the file is still whole.
+  (void)sync_folder(folder_of(path_)).ok();
+  return {};
+}
+
+Result<void> sync_folder(const std::string& path) {
+  const auto failed = [&](const char* what) {
+    return error("{}: cannot {}: {}", printable(path), what, std::strerror(errno));
+  };
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return failed("open the folder");
+  Result<void> done;
+  // Some file systems have no such call for folders: their names need none.
+  if (::fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) done = failed("sync the folder");
+  ::close(fd);
+  return done;
+}
+
+Result<void> make_folders(const std::string& path, bool durable, std::vector<std::string>& made) {
+  std::error_code failed;
+  for (fs::path missing = path; !missing.empty() && !fs::exists(missing, failed);
+       missing = missing.parent_path())
+    made.push_back(missing.string());
+  fs::create_directories(path, failed);
+  if (failed) return error("{}: cannot create the folder: {}", printable(path), failed.message());
+  if (!durable) return {};
+  for (const std::string& folder : made) LS_TRY_VOID(sync_folder(folder_of(folder)));
   return {};
 }
 

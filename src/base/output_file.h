@@ -31,6 +31,8 @@ class OutputFile {
   // At a place of its own, whatever write() has reached.
   Result<void> write_at(int64_t offset, std::span<const std::byte> bytes);
 
+  // What is written so far, to the disk.
+  Result<void> sync();
   // To the disk, then to its name.
   Result<void> finish();
   // To its name at once, and to the disk when the system gets to it: whole for every reader,
@@ -55,5 +57,12 @@ class OutputFile {
   int fd_ = -1;
   std::vector<std::byte> buffer_;  // small writes are gathered here
 };
+
+// The names that are in a folder, to the disk: a file that was synced is found by them.
+Result<void> sync_folder(const std::string& path);
+
+// Makes a folder and those above it that are missing. `made`: which were, the innermost first, also
+// where it fails. `durable`: their names are on the disk.
+Result<void> make_folders(const std::string& path, bool durable, std::vector<std::string>& made);
 
 }  // namespace lockstep

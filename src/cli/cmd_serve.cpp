@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 
+#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
@@ -38,12 +39,13 @@ Result<std::string> read_key(const std::string& path) {
   return key;
 }
 
-Result<void> prepare_trace_folder(const std::string& folder) {
+Result<void> prepare_trace_folder(const trace::RecordOptions& trace) {
   std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (!std::filesystem::is_directory(folder, failed))
-    return error("--trace-dir {}: cannot create the folder", folder);
-  return {};
+  std::vector<std::string> made;
+  const Result<void> done = make_folders(trace.folder, trace.durable, made);
+  if (!std::filesystem::is_directory(trace.folder, failed))
+    return error("--trace-dir {}: cannot create the folder", trace.folder);
+  return done;
 }
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -60,8 +62,7 @@ Result<int> run(Flags& flags) {
   options.request_time = milliseconds(flags.request_seconds);
   options.worker.trace = flags.recording.options();
   LS_TRY(options.worker.log, trace::JsonlLogOptions::from_environment());
-  if (!options.worker.trace.folder.empty())
-    LS_TRY_VOID(prepare_trace_folder(options.worker.trace.folder));
+  if (!options.worker.trace.folder.empty()) LS_TRY_VOID(prepare_trace_folder(options.worker.trace));
 
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const exec::Device* device, find_device(flags.device));

@@ -23,6 +23,9 @@ void declare_recording(CLI::App& app, RecordingFlags& flags, const char* place, 
   app.add_flag("--trace-drop", flags.trace.drop_when_slow,
                "Leave steps out, counted, rather than wait for a slow disk")
       ->needs(trace);
+  app.add_flag("--durable", flags.trace.durable,
+               "Sync every file of the trace to the disk, against power failures")
+      ->needs(trace);
 }
 
 }  // namespace lockstep::cli

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/no_throw.h"
+#include "base/output_file.h"
 #include "engine/recording.h"
 
 namespace lockstep::server {
@@ -332,7 +333,10 @@ Result<std::string> Worker::trace_folder(const std::string& id) const {
     const fs::path folder =
         number == 1 ? base : fs::path(fmt::format("{}~{}", base.string(), number));
     std::error_code failed;
-    if (fs::create_directory(folder, failed)) return folder.string();
+    if (fs::create_directory(folder, failed)) {
+      if (options_.trace.durable) LS_TRY_VOID(sync_folder(options_.trace.folder));
+      return folder.string();
+    }
     if (failed) return error("{}: cannot create the folder: {}", folder.string(), failed.message());
   }
   return error("{}: too many traces of this name", base.string());

@@ -124,8 +124,8 @@ Result<std::unique_ptr<Recorder>> Recorder::begin(const op::Program& program, DT
   Manifest manifest = start;
   for (const op::ValueId id : chosen)
     manifest.checkpoints.push_back({program.value(id).name, dtype, program.value(id).width});
-  auto state = std::make_unique<State>(program, dtype, options,
-                                       ShardWriter(options.folder, std::move(manifest)));
+  auto state = std::make_unique<State>(
+      program, dtype, options, ShardWriter(options.folder, std::move(manifest), options.durable));
   for (size_t i = 0; i < chosen.size(); ++i)
     state->plan_of[static_cast<size_t>(chosen[i])] = static_cast<int64_t>(i);
   state->chosen = std::move(chosen);

@@ -15,6 +15,7 @@ struct RecordOptions {
   std::string checkpoints = "ops";  // see checkpoints.h
   bool last_logits = false;         // only the rows that are sampled from
   bool drop_when_slow = false;      // leave whole steps out where the disk cannot keep up
+  bool durable = false;             // what is written outlasts a power failure
 };
 
 // Values are copied in see() and written by a thread of its own through a bounded queue: where the

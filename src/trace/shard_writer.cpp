@@ -25,8 +25,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(std::string folder, Manifest manifest)
-    : folder_(std::move(folder)), manifest_(std::move(manifest)) {}
+ShardWriter::ShardWriter(std::string folder, Manifest manifest, bool durable)
+    : folder_(std::move(folder)), durable_(durable), manifest_(std::move(manifest)) {}
 
 Result<void> ShardWriter::make_folder() {
   std::error_code failed;
@@ -38,13 +38,7 @@ Result<void> ShardWriter::make_folder() {
                    printable(folder_));
     return {};
   }
-  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing, failed);
-       missing = missing.parent_path())
-    made_folders_.push_back(missing.string());
-  fs::create_directories(folder_, failed);
-  if (failed)
-    return error("{}: cannot create the folder: {}", printable(folder_), failed.message());
-  return {};
+  return make_folders(folder_, durable_, made_folders_);
 }
 
 Result<void> ShardWriter::start() {
@@ -60,9 +54,17 @@ Result<void> ShardWriter::take_folder() {
   LS_TRY_VOID(make_folder());
   LS_TRY(OutputFile file, OutputFile::create(path("manifest.json")));
   LS_TRY_VOID(file.write(bytes_of(to_json(manifest_))));
+  if (durable_) LS_TRY_VOID(file.sync());
   LS_TRY_VOID(file.publish_new());
   started_ = true;
-  return {};
+  return durable_ ? sync_folder(folder_) : Result<void>();
+}
+
+// Durable: nothing is named by the manifest, on the disk, before it is there itself.
+Result<void> ShardWriter::publish(OutputFile& file) {
+  if (durable_) LS_TRY_VOID(file.sync());
+  LS_TRY_VOID(file.publish());
+  return durable_ ? sync_folder(folder_) : Result<void>();
 }
 
 void ShardWriter::give_up() noexcept {
@@ -129,7 +131,7 @@ Result<void> ShardWriter::end_step(bool whole) {
         "value {}: never came, in a step that is whole",
         printable(current_->plans[static_cast<size_t>(missing - current_->arrived.begin())].name));
   if (direct_) {
-    LS_TRY_VOID(direct_->publish());
+    LS_TRY_VOID(publish(*direct_));
     direct_.reset();
     manifest_.steps.push_back(current_->info);
     current_.reset();
@@ -153,7 +155,7 @@ Result<void> ShardWriter::flush() {
   LS_TRY_VOID(file.write(bytes_of(safetensors_header(plans))));
   for (const Step& step : pending_)
     for (const Buffer& item : step.data) LS_TRY_VOID(file.write(item));
-  LS_TRY_VOID(file.publish());
+  LS_TRY_VOID(publish(file));
   // All steps or none are in the manifest, wherever memory ends: a second flush begins anew.
   for (Step& step : pending_) step.info.shard = shard;
   manifest_.steps.reserve(manifest_.steps.size() + pending_.size());
@@ -186,7 +188,7 @@ std::string ShardWriter::path(const std::string& name) const {
 Result<void> ShardWriter::write_manifest() {
   LS_TRY(OutputFile file, OutputFile::create(path("manifest.json")));
   LS_TRY_VOID(file.write(bytes_of(to_json(manifest_))));
-  return file.publish();
+  return publish(file);
 }
 
 }  // namespace lockstep::trace

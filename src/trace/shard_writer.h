@@ -21,7 +21,8 @@ namespace lockstep::trace {
 // it is whole; the manifest names it only then.
 class ShardWriter {
  public:
-  ShardWriter(std::string folder, Manifest manifest);
+  // `durable`: also where the power fails, every file is whole that the manifest names.
+  ShardWriter(std::string folder, Manifest manifest, bool durable = false);
 
   // Makes the folder, which must not hold anything, and writes the first manifest. Of several
   // writers that want a folder one gets it.
@@ -57,9 +58,11 @@ class ShardWriter {
   Result<void> make_folder();
   Result<void> take_folder();
   Result<void> write_manifest();
+  Result<void> publish(OutputFile& file);
 
   std::unique_ptr<BufferPool> buffers_ = std::make_unique<BufferPool>();
   std::string folder_;
+  bool durable_;
   std::vector<std::string> made_folders_;  // the innermost first
   bool started_ = false;
   Manifest manifest_;

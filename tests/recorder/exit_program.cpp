@@ -6,6 +6,8 @@
 //   exit_program TRACE STEPS killed   SIGKILL by itself in the middle of a step
 //   exit_program TRACE STEPS full     files may not grow beyond a few bytes; says the error
 //   exit_program TRACE STEPS flushed  after every step
+//   exit_program TRACE STEPS durable  the same, synced to the disk
+//   exit_program TRACE STEPS durable_large  a shard for each step
 //   exit_program TRACE STEPS finished
 //
 // Each value lies in memory of its own that is overwritten and freed at once. Step s holds "a" and
@@ -68,13 +70,16 @@ int main(int argc, char** argv) {
     record(trace, "a", 0);
     std::exit(0);
   }
-  auto* trace = new lockstep::TraceRecorder(folder, info());
+  lockstep::TraceInfo what = info();
+  what.durable = mode.rfind("durable", 0) == 0;
+  if (mode == "durable_large") what.memory_bytes = 1;
+  auto* trace = new lockstep::TraceRecorder(folder, what);
   if (mode == "full") {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit little{100, 100};
     setrlimit(RLIMIT_FSIZE, &little);
   }
-  run(*trace, steps, mode == "flushed");
+  run(*trace, steps, mode == "flushed" || mode == "durable");
   if (mode == "killed") {
     trace->flush();
     trace->begin_step(steps, 1);

@@ -87,11 +87,31 @@ TEST_F(RecorderExit, Finished) {
   EXPECT_EQ(check(true), 37);
 }
 
-TEST_F(RecorderExit, AFullDiskEndsTheRecordingOnly) {
+TEST_F(RecorderExit, AFullDiskEndsTheRecordingOnlyAndLeavesNothingWithoutSteps) {
   const int status = wait(start(3, "full"));
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_EQ(check(false), 0);
+  EXPECT_FALSE(fs::exists(folder()));
+  fs::create_directory(folder());  // what was there before stays
+  EXPECT_EQ(WEXITSTATUS(wait(start(3, "full"))), 1);
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+// Each process wants the folder at the same moment; one gets it, and what it writes is whole.
+TEST_F(RecorderExit, OfSeveralProcessesOneGetsTheFolder) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    fs::remove_all(folder());
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i) children.push_back(start(5, "finished"));
+    int finished = 0;
+    for (const pid_t child : children) {
+      const int status = wait(child);
+      EXPECT_TRUE(WIFEXITED(status));
+      finished += WEXITSTATUS(status) == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(finished, 1);
+    EXPECT_EQ(check(true), 5);
+  }
 }
 
 TEST_F(RecorderExit, KilledAtAnyMoment) {

@@ -17,7 +17,40 @@
 #include "json.h"
 #include "values.h"
 
+#if __has_include(<unistd.h>)
+#include <fcntl.h>
+#include <unistd.h>
+#define LOCKSTEP_CAN_SYNC 1
+#else
+#define LOCKSTEP_CAN_SYNC 0
+#endif
+
 namespace lockstep::detail {
+
+// To the disk: what outlasts a power failure. False: errno says why.
+inline bool sync_file([[maybe_unused]] std::FILE* file) {
+#if LOCKSTEP_CAN_SYNC
+  return std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+#else
+  return false;
+#endif
+}
+
+// The names in a folder.
+inline bool sync_folder([[maybe_unused]] const std::string& path) {
+#if LOCKSTEP_CAN_SYNC
+  const int fd = ::open(path.empty() ? "." : path.c_str(), O_RDONLY);
+  if (fd < 0) return false;
+  // Some file systems have no such call for folders: their names need none.
+  const bool done = ::fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const int problem = errno;
+  ::close(fd);
+  errno = problem;
+  return done;
+#else
+  return false;
+#endif
+}
 
 // Written under another name first. Where it is not published, nothing is left of it.
 class PartFile {
@@ -37,7 +70,12 @@ class PartFile {
   bool write(const void* data, size_t bytes) { return std::fwrite(data, 1, bytes, file_) == bytes; }
   bool write(const std::string& text) { return write(text.data(), text.size()); }
   bool seek(size_t place) { return std::fseek(file_, static_cast<long>(place), SEEK_SET) == 0; }
-  bool publish() {
+  // `synced`: it is on the disk before it has its name.
+  bool publish(bool synced) {
+    if (synced && !sync_file(file_)) {
+      drop();
+      return false;
+    }
     const bool written = std::fclose(std::exchange(file_, nullptr)) == 0;
     if (written && std::rename(part().c_str(), path_.c_str()) == 0) return true;
     const int problem = errno;
@@ -80,13 +118,19 @@ struct Step {
 // Gathers steps in shards; `describe` gives the manifest. What is wrong is returned; "": nothing.
 class TraceFiles {
  public:
-  explicit TraceFiles(const std::string& folder) : folder_(folder) {}
+  TraceFiles(const std::string& folder, bool durable) : folder_(folder), durable_(durable) {}
 
   const std::vector<Step>& written() const { return written_; }  // without their values
+  bool has_steps() const { return !written_.empty() || !pending_.empty(); }
 
   // The folder must not hold anything yet.
   std::string make_folder() {
+    if (durable_ && !LOCKSTEP_CAN_SYNC) return "durable: this system cannot sync files";
     std::error_code problem;
+    for (std::filesystem::path missing = folder_;
+         !missing.empty() && !std::filesystem::exists(missing, problem);
+         missing = missing.parent_path())
+      made_.push_back(missing);
     std::filesystem::create_directories(folder_, problem);
     if (problem) return "cannot make the folder: " + problem.message();
     if (!std::filesystem::is_empty(folder_, problem) || problem)
@@ -101,12 +145,27 @@ class TraceFiles {
       return "another recording has begun in the folder; a trace is never written over";
     if (place == nullptr) return cannot_write("manifest.json");
     std::fclose(place);
-    return write_manifest(text);
+    taken_ = true;
+    if (std::string wrong = write_manifest(text); !wrong.empty() || !durable_) return wrong;
+    for (const std::filesystem::path& made : made_)
+      if (!sync_folder(made.parent_path().string())) return cannot_write("the folder");
+    return "";
+  }
+
+  // After a failure. Where no step is on the disk, nothing is left, and no folder that was made.
+  void give_up() {
+    large_.drop();
+    if (!written_.empty()) return;
+    std::error_code ignored;  // what is not empty stays
+    if (taken_) std::filesystem::remove(path("manifest.json"), ignored);
+    for (const std::filesystem::path& made : made_) std::filesystem::remove(made, ignored);
+    taken_ = false;
+    made_.clear();
   }
 
   std::string write_manifest(const std::string& text) {
     PartFile file;
-    const bool done = file.open(path("manifest.json")) && file.write(text) && file.publish();
+    const bool done = file.open(path("manifest.json")) && file.write(text) && publish(file);
     return done ? "" : cannot_write("manifest.json");
   }
 
@@ -153,7 +212,7 @@ class TraceFiles {
     if (!file.open(path(shard)) || !file.write(head(entries, 0))) return cannot_write(shard);
     for (const Entry& entry : entries)
       if (!file.write(entry.value->data.get(), entry.value->bytes)) return cannot_write(shard);
-    if (!file.publish()) return cannot_write(shard);
+    if (!publish(file)) return cannot_write(shard);
     for (Step& step : pending_) {
       step.shard = shard;
       step.values.clear();
@@ -202,11 +261,15 @@ class TraceFiles {
     for (const size_t slot : step.on_disk) entries.push_back({step.index, &step.values[slot]});
     const std::string text = head(entries, kLargeHeadBytes);
     if (text.size() != kLargeHeadBytes) return "a step has too many values";
-    if (!large_.seek(0) || !large_.write(text) || !large_.publish())
-      return cannot_write(step.shard);
+    if (!large_.seek(0) || !large_.write(text) || !publish(large_)) return cannot_write(step.shard);
     step.values.clear();
     written_.push_back(std::move(step));
     return "";
+  }
+
+  // Durable: nothing is named by the manifest, on the disk, before it is there itself.
+  bool publish(PartFile& file) {
+    return file.publish(durable_) && (!durable_ || sync_folder(folder_.string()));
   }
 
   static std::string cannot_write(const std::string& name) {
@@ -222,6 +285,9 @@ class TraceFiles {
   }
 
   const std::filesystem::path folder_;
+  const bool durable_;
+  std::vector<std::filesystem::path> made_;  // folders that were not there, the innermost first
+  bool taken_ = false;                       // the manifest is this recorder's
   std::vector<Step> written_;
   std::vector<Step> pending_;  // whole, not yet on the disk
   int64_t pending_bytes_ = 0;
