@@ -156,13 +156,15 @@ void print_report(const Report& report, const Screen& screen) {
   if (report.problems.size() > kShownProblems)
     notice("... and {} more\n", report.problems.size() - kShownProblems);
   const std::string verdict =
-      report.numbers == 0 ? screen.paint.red("nothing to scan: no numbers")
-      : report.clean()    ? screen.paint.green("no garbage")
-                          : screen.paint.red(fmt::format(
-                                "garbage: {} of {} numbers ({})", report.garbage_numbers,
-                                report.numbers, share(report.garbage_numbers, report.numbers)));
-  fmt::print("  {} in {} rows of {} checkpoints\n", verdict, report.rows.size(),
-             report.checkpoints.size());
+      report.numbers == 0 ? "nothing to scan: no numbers"
+      : report.garbage_numbers == 0
+          ? "no garbage"
+          : fmt::format("garbage: {} of {} numbers ({})", report.garbage_numbers, report.numbers,
+                        share(report.garbage_numbers, report.numbers));
+  fmt::print("  {} in {} rows of {} checkpoints{}\n",
+             report.clean() ? screen.paint.green(verdict) : screen.paint.red(verdict),
+             report.rows.size(), report.checkpoints.size(),
+             report.broken_off ? "; the recording broke off" : "");
   print_clusters(report, screen);
   for (const std::string& note : report.notes)
     print_wrapped("note: " + printable(note), 2, screen.width);
@@ -262,6 +264,7 @@ ordered_json to_json(const forensics::Source& source, const Report& report, bool
                       {"engine", report.engine},
                       {"model", report.model},
                       {"clean", report.clean()},
+                      {"complete", !report.broken_off},
                       {"numbers", report.numbers},
                       {"garbage_numbers", report.garbage_numbers},
                       {"garbage_rate", report.garbage_rate()},

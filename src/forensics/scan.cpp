@@ -288,6 +288,7 @@ class Scanner {
     out.model = source_.model;
     out.problems = source_.problems;
     out.notes = source_.notes;
+    out.broken_off = source_.broken_off;
     std::ranges::stable_sort(findings_, {}, &Finding::row);
     out.garbage.resize(stats_.size());
     for (const Finding& finding : findings_)

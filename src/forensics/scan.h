@@ -52,8 +52,10 @@ struct Report {
   int64_t garbage_numbers = 0;
   std::vector<trace::JsonlProblem> problems;
   std::vector<std::string> notes;  // of the source
+  bool broken_off = false;
 
-  bool clean() const { return garbage_numbers == 0; }
+  // Of nothing, and of what is not there, nobody can say that it is clean.
+  bool clean() const { return garbage_numbers == 0 && numbers > 0 && !broken_off; }
   double garbage_rate() const {
     return numbers > 0 ? static_cast<double>(garbage_numbers) / static_cast<double>(numbers) : 0;
   }

@@ -56,7 +56,8 @@ class TraceSource : public Source {
       kept.add(info.width, info.full_width);
     }
     kept.tell(notes);
-    if (!manifest.complete)
+    broken_off = !manifest.complete;
+    if (broken_off)
       notes.push_back("the recording did not end well: what was to come after it is not there");
     if (manifest.dropped_steps > 0)
       notes.push_back(fmt::format("{} steps were not recorded", manifest.dropped_steps));
@@ -105,6 +106,9 @@ class JsonlSource : public Source {
     std::ranges::stable_sort(
         rows, {}, [](const RowRef& ref) { return std::tuple(ref.checkpoint, ref.position); });
     problems = log_.problems();
+    broken_off = std::ranges::any_of(problems, &trace::JsonlProblem::truncated);
+    if (broken_off)
+      notes.push_back("the last line is cut off: what was to come after it is not there");
     kept.tell(notes);
     if (short_of_digits * 2 > lines)
       notes.push_back(

@@ -65,6 +65,7 @@ class Source {
   std::vector<int32_t> tokens;           // by position; empty where unknown
   std::vector<trace::JsonlProblem> problems;
   std::vector<std::string> notes;  // what bounds that which a scan can see, sentences
+  bool broken_off = false;         // more was to be recorded
 };
 
 // By checkpoint.

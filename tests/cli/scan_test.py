@@ -94,8 +94,10 @@ class Scan(unittest.TestCase):
         steps = 12
         command = [EXIT_RECORDER, MODEL, folder / "trace", folder / "log.jsonl", str(steps)]
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-        for path in (folder / "trace", folder / "log.jsonl"):
-            self.assertIn("no garbage", run("scan", path).stdout)
+        self.assertIn("no garbage", run("scan", folder / "log.jsonl").stdout)
+        shown = run("scan", folder / "trace", status=1).stdout
+        self.assertIn("no garbage", shown)
+        self.assertIn("the recording broke off", shown)
         manifest = json.loads((folder / "trace/manifest.json").read_text())
         self.assertEqual(sum(step["n_tokens"] for step in manifest["steps"]), steps)
         self.assertFalse(manifest["complete"])
@@ -152,7 +154,7 @@ class Scan(unittest.TestCase):
     def test_problems_are_told(self):
         path, _ = self.clean_log()
         path.write_text(path.read_text() + '{"checkpoint":"logits","tok')
-        done = run("scan", path)
+        done = run("scan", path, status=1)
         self.assertIn("clean.jsonl:11:28: the last line is cut off", done.stderr)
         done = run("import", path, self.root / "trace", status=1)
         self.assertIn("clean.jsonl:11:28: the last line is cut off", done.stderr)
