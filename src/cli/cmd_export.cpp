@@ -58,7 +58,11 @@ const Command kExportCommand = {
     "export",
     "Write a trace as JSON Lines or for numpy",
     "  lockstep export trace --jsonl trace.jsonl --checkpoints layers --values 10\n"
-    "  lockstep export trace --npz logits.npz --checkpoints logits\n",
+    "  lockstep export trace --npz logits.npz --checkpoints logits\n"
+    "\n"
+    "The arrays of --npz have the checkpoints' names, with / as %2F, and so for \\ : % and a dot "
+    "in\n"
+    "front. A checkpoint that lacks some positions has its own in NAME.positions.\n",
     export_command::declare,
 };
 

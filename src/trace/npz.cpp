@@ -24,11 +24,17 @@ std::string npy_header(std::string_view type, const std::vector<int64_t>& shape)
   return out + dict;
 }
 
-// Archives are unpacked too: a name leads out of no folder and into none.
-std::string member_name(std::string name) {
-  std::ranges::replace_if(
-      name, [](char c) { return c == '/' || c == '\\' || c == ':'; }, '_');
-  return name.starts_with('.') ? "_" + name : name;
+// Archives are unpacked too: a name leads out of no folder and into none. Different names stay so.
+std::string member_name(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    const bool hidden = c == '.' && out.empty();
+    if (hidden || c == '/' || c == '\\' || c == ':' || c == '%')
+      out += fmt::format("%{:02X}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out;
 }
 
 }  // namespace
@@ -49,6 +55,8 @@ Result<NpzWriter> NpzWriter::create(const std::string& path) {
 
 Result<void> NpzWriter::begin(const std::string& name, std::string_view type, int64_t item_bytes,
                               const std::vector<int64_t>& shape) {
+  if (!names_.insert(name).second)
+    return error("two arrays have the name '{}': leave one of them out", printable(name));
   const std::string header = npy_header(type, shape);
   int64_t bytes = item_bytes;
   for (const int64_t extent : shape) bytes *= extent;

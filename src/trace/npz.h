@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/dtype.h"
@@ -17,7 +18,8 @@ class NpzWriter {
   static Result<NpzWriter> create(const std::string& path);
 
   // An array, row-major, whose data comes in pieces through write(). `type` as numpy spells it:
-  // "<f4", "<i8", "<U16".
+  // "<f4", "<i8", "<U16". In the archive / \ : % and a dot in front stand as %2F and so on; a name
+  // that comes again is an error.
   Result<void> begin(const std::string& name, std::string_view type, int64_t item_bytes,
                      const std::vector<int64_t>& shape);
   Result<void> write(std::span<const std::byte> bytes) { return zip_.write(bytes); }
@@ -32,6 +34,7 @@ class NpzWriter {
  private:
   explicit NpzWriter(ZipWriter zip) : zip_(std::move(zip)) {}
   ZipWriter zip_;
+  std::unordered_set<std::string> names_;
 };
 
 // bf16, which numpy does not have, is widened to f32.
