@@ -2,28 +2,56 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include "base/no_throw.h"
+#include "base/text.h"
 #include "trace/checkpoints.h"
 #include "trace/jsonl.h"
 
 namespace lockstep::trace {
+namespace {
+
+// For a pipe whose reader does not take the lines.
+constexpr int kPatienceMs = 5000;
+
+// 0, or the errno of what went wrong.
+int write_lines(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = ::write(fd, text.data(), text.size());
+    if (done >= 0) {
+      text.remove_prefix(static_cast<size_t>(done));
+    } else if (errno == EAGAIN) {
+      pollfd ready{fd, POLLOUT, 0};
+      const int found = ::poll(&ready, 1, kPatienceMs);
+      if (found == 0) return ETIMEDOUT;
+      if (found < 0 && errno != EINTR) return errno;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
 
 struct JsonlLogger::State {
   State(const op::Program& p, JsonlLogOptions o)
       : program(p), options(std::move(o)), chosen(p.values.size()) {}
   ~State() {
-    if (file != nullptr) std::fclose(file);
+    if (file >= 0) ::close(file);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   const op::Program& program;
   JsonlLogOptions options;
-  std::FILE* file = nullptr;
+  int file = -1;
   std::vector<bool> chosen;  // by value
   int64_t first_position = 0;
   int64_t tokens = 0;
@@ -48,10 +76,12 @@ Result<std::unique_ptr<JsonlLogger>> JsonlLogger::create(const op::Program& prog
                                                          const JsonlLogOptions& options) {
   LS_TRY(const std::vector<op::ValueId> chosen, select_checkpoints(program, "layers"));
   auto state = std::make_unique<State>(program, options);
-  state->file = std::fopen(options.file.c_str(), "ae");
-  if (state->file == nullptr)
-    return error("{}: cannot write the log (ORCH_LOG_FILE): {}", options.file,
-                 std::strerror(errno));
+  // Without O_NONBLOCK a pipe that nobody reads would be waited for, here and when it is full.
+  constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  state->file = ::open(options.file.c_str(), kHow, 0666);
+  if (state->file < 0)
+    return error("{}: cannot write the log (ORCH_LOG_FILE): {}", printable(options.file),
+                 errno == ENXIO ? "a pipe that nobody reads" : std::strerror(errno));
   for (const op::ValueId id : chosen) state->chosen[static_cast<size_t>(id)] = true;
   return std::unique_ptr<JsonlLogger>(new JsonlLogger(std::move(state)));
 }
@@ -96,15 +126,14 @@ Result<void> JsonlLogger::add_lines(op::ValueId id, const exec::View& view) {
 void JsonlLogger::end_step(bool whole) {
   State& state = *state_;
   if (!whole || state.failure != 0) return;
-  if (std::fwrite(state.lines.data(), 1, state.lines.size(), state.file) != state.lines.size() ||
-      std::fflush(state.file) != 0)
-    state.failure = errno;
+  state.failure = write_lines(state.file, state.lines);
 }
 
 Result<void> JsonlLogger::finish() {
   if (state_->failure == 0) return {};
-  return error("{}: cannot write the log (ORCH_LOG_FILE): {}", state_->options.file,
-               std::strerror(state_->failure));
+  return error("{}: cannot write the log (ORCH_LOG_FILE): {}", printable(state_->options.file),
+               state_->failure == ETIMEDOUT ? "its reader does not take the lines"
+                                            : std::strerror(state_->failure));
 }
 
 }  // namespace lockstep::trace

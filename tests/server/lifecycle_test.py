@@ -126,6 +126,9 @@ class Stop(unittest.TestCase):
         self.assertIn("192.0.2.1", refused("--host", "192.0.2.1"))  # nobody's (RFC 5737)
         self.assertIn("ORCH_LOG_VALUES", refused(env={"ORCH_LOG_FILE": str(file), "ORCH_LOG_VALUES": "x"}))
         self.assertIn("/nowhere", refused(env={"ORCH_LOG_FILE": "/nowhere/x"}))
+        pipe = pathlib.Path(FOLDER.name) / "pipe"
+        os.mkfifo(pipe)
+        self.assertIn("a pipe that nobody reads", refused(env={"ORCH_LOG_FILE": str(pipe)}))
         self.assertIn("checkpoint", refused("--trace-dir", FOLDER.name, "--checkpoints", "no.such"))
         self.assertIn("context", refused("--ctx", "100000"))
         with Worker(PROGRAM) as worker:
