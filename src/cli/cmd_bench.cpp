@@ -12,6 +12,7 @@
 #include "base/notice.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -220,8 +221,7 @@ Result<int> run(const Flags& flags) {
     report.outcomes.push_back(std::move(outcome));
   }
   if (flags.json)
-    fmt::print("{}\n",
-               to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(to_json(report)));
   else
     print_text(report);
   return kDone;

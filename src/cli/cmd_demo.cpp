@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/shown_text.h"
 #include "base/temporary_folder.h"
 #include "base/terminal.h"
 #include "cli/command.h"
@@ -85,10 +86,11 @@ Result<int> bug(const Flags& flags) {
   const fs::path folder = flags.keep.empty() ? temporary.path() : fs::path(flags.keep);
   LS_TRY(const std::string good, take(right, model, prompt, (folder / "right").string()));
   LS_TRY(const std::string bad, take(wrong, model, prompt, (folder / "wrong").string()));
-  fmt::print("The prompt: {}\n\nThe engine as it should be:\n{}\n\n", flags.prompt, good);
+  fmt::print("The prompt: {}\n\nThe engine as it should be:\n{}\n\n", flags.prompt,
+             shown_text(good, STDOUT_FILENO));
   fmt::print(
       "The same engine with one mistake, its output matrix read with the wrong layout:\n{}\n\n",
-      bad);
+      shown_text(bad, STDOUT_FILENO));
   fmt::print("What 'lockstep compare right wrong -m {}' says:\n\n", flags.model);
 
   LS_TRY(const trace::Trace reference, trace::Trace::open((folder / "right").string()));

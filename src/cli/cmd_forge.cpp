@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/shown_text.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
@@ -131,7 +132,7 @@ void print_json(const Flags& flags, const Spec& spec, const forge::Plan& plan) {
   json["data_bytes"] = plan.data_bytes();
   json["tensors"] = plan.tensors.size();
   json["formats"] = tensors_by_format(plan);
-  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(json));
 }
 
 Result<int> run(const Flags& flags) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/notice.h"
+#include "base/shown_text.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -41,7 +42,7 @@ Result<int> run(const Flags& flags) {
                                   {"kept", problem.kept},
                                   {"lines", problem.lines},
                                   {"last_line", problem.last_line}});
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(json));
   } else {
     for (size_t i = 0; i < std::min(outcome.problems.size(), kShownProblems); ++i)
       notice("{}\n", to_text(outcome.problems[i], flags.log));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -209,7 +210,7 @@ void print_json(const gguf::File& file, const Options& options) {
                                 {"offset", tensor.file_offset},
                                 {"bytes", tensor.data.size()}});
   }
-  fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(out, 2));
 }
 
 std::function<Result<int>()> declare(CLI::App& app) {

@@ -10,6 +10,7 @@
 
 #include "base/lower.h"
 #include "base/notice.h"
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -100,7 +101,7 @@ Result<int> list(const Flags& flags) {
     for (const Row& row : rows)
       json["models"].push_back(to_json(row, !row.path.empty() && row.path == chosen_path));
     for (const models::Folder& folder : folders) json["folders"].push_back(folder.path);
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(json));
     return kDone;
   }
   Table table(

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/progress.h"
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -96,7 +97,7 @@ void print_json(const gguf::File& source, const gguf::QuantizePlan& plan, const 
     if (!errors.empty()) row["relative_rms_error"] = errors[i].relative();
     out["tensors"].push_back(std::move(row));
   }
-  fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(out));
 }
 
 void print_tensors(const gguf::File& source, const gguf::QuantizePlan& plan, const Errors& errors) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/notice.h"
+#include "base/shown_text.h"
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
@@ -49,8 +50,9 @@ void on_interrupt(int signal) {
 // Standard output, which may stop taking text: a full disk, or a reader that went away.
 class TextOut {
  public:
-  void write(std::string_view text) {
+  void write(std::string_view given) {
     if (failure_ != 0) return;
+    const std::string text = shown_text(given, STDOUT_FILENO);
     const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
     if (!written || std::fflush(stdout) != 0) failure_ = errno;
   }
@@ -136,9 +138,7 @@ Result<int> run(const Flags& flags) {
   };
   LS_TRY(const engine::Outcome outcome, session.generate(request, on_token, &interrupted));
   if (flags.json)
-    out.write(
-        to_json(request, outcome).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-        "\n");
+    out.write(json_text(to_json(request, outcome)) + "\n");
   else
     out.write("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);

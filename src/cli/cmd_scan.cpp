@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -54,14 +55,13 @@ Result<int> run(const Flags& flags) {
   if (!flags.numpy.empty()) LS_TRY_VOID(write_numpy(*all[0].source, all[0].report, flags.numpy));
 
   bool clean = true;
-  for (const Scanned& scanned : all)  // of nothing nobody can say that it is clean
-    clean = clean && scanned.report.clean() && scanned.report.numbers > 0;
+  for (const Scanned& scanned : all) clean = clean && scanned.report.clean();
   if (flags.json) {
     nlohmann::ordered_json files = nlohmann::ordered_json::array();
     for (const Scanned& scanned : all)
       files.push_back(to_json(*scanned.source, scanned.report, flags.stats));
     const nlohmann::ordered_json out = {{"clean", clean}, {"files", std::move(files)}};
-    fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(out));
     return clean ? kDone : kFailedCheck;
   }
   const Screen screen = {Paint(terminal_colours(STDOUT_FILENO)),
@@ -105,7 +105,9 @@ const Command kScanCommand = {
     "another\n"
     "type read as floats, copies of other rows. --json has every finding; docs/scan-json.md says\n"
     "what its fields mean.\n"
-    "Exit status: 0 clean, 1 garbage found, or no number at all, 2 unreadable.\n",
+    "Exit status: 0 clean, 1 garbage found, or a recording that broke off or has no number at "
+    "all,\n"
+    "2 unreadable.\n",
     scan_command::declare,
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/output_file.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
@@ -79,7 +80,7 @@ Result<int> run(Flags& flags) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);  // a terminal that closes ends no stream
   LS_TRY_VOID(server::serve(*model, options, [&](const std::string& url) {
-    fmt::print("lockstep serves {} on {} at {}\n", model->name, device->name, url);
+    fmt::print("lockstep serves {} on {} at {}\n", printable(model->name), device->name, url);
     std::fflush(stdout);
   }));
   return kDone;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/near_names.h"
+#include "base/shown_text.h"
 #include "base/table.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -175,7 +176,7 @@ int print_json(const gguf::Tensor& tensor, Selection selection, const Flags& fla
   if (!whole) selection.count = std::min(selection.count, flags.shown);
   out["values"] = ordered_json::array();
   for (const float value : values_of(tensor, selection)) out["values"].push_back(number(value));
-  fmt::print("{}\n", out.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(out));
   return kDone;
 }
 
@@ -212,7 +213,7 @@ int print_list(const gguf::File& file, bool json) {
     ordered_json out = ordered_json::array();
     for (const gguf::Tensor& tensor : file.tensors())
       out.push_back({{"name", tensor.name}, {"type", tensor.format->name}, {"shape", tensor.dims}});
-    fmt::print("{}\n", out.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(out));
     return kDone;
   }
   Table table({{"name", false, 0, true}, {"type"}, {"shape"}});
@@ -249,8 +250,7 @@ Result<int> verify(const std::string& path, const Flags& flags) {
                check.expected, check.actual, device->name);
   }
   if (flags.json)
-    fmt::print("{}\n", ordered_json({{"device", device->name}, {"tensors", list}})
-                           .dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(ordered_json({{"device", device->name}, {"tensors", list}})));
   else
     fmt::print(
         "{} tensors, {} values read back from {}: {}\n", checks.size(), values, device->name,

@@ -1,15 +1,17 @@
 // lockstep tokenize: text to token ids, and back.
 #include <charconv>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include "base/shown_text.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
+#include "cli/prompt.h"
 #include "gguf/file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -30,10 +32,6 @@ struct Flags {
   bool json = false;
 };
 
-std::string all_of_stdin() {
-  return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-}
-
 std::string spaced(const std::vector<TokenId>& ids) {
   return fmt::format("{}\n", fmt::join(ids, " "));
 }
@@ -49,7 +47,7 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& t
     const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (failure != std::errc() || end != word.data() + word.size() || id < 0 ||
         id >= tokens.size()) {
-      return error("'{}' is no token id, expected 0 to {}", word, tokens.size() - 1);
+      return error("'{}' is no token id, expected 0 to {}", printable(word, 80), tokens.size() - 1);
     }
     ids.push_back(id);
     text.remove_prefix(word.size());
@@ -64,13 +62,14 @@ std::string as_json(const std::vector<TokenId>& ids, const Tokenizer& tokens) {
     list.push_back({{"id", id}, {"text", tokens.piece(id, true)}, {"piece", tokens.text(id)}});
   }
   const ordered_json whole = {{"count", ids.size()}, {"ids", ids}, {"tokens", std::move(list)}};
-  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json_text(whole, 2) + "\n";
 }
 
 Result<int> encode_lines(const Tokenizer& tokens, const tokenizer::EncodeOptions& options) {
-  std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-    const ordered_json value = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  for (int64_t number = 1;; ++number) {
+    LS_TRY(const std::optional<std::string> line, read_input_line());
+    if (!line) return kDone;
+    const ordered_json value = ordered_json::parse(*line, nullptr, /*allow_exceptions=*/false);
     if (!value.is_string()) {
       std::fflush(stdout);
       return error("line {} of the input is {}, expected a JSON string", number,
@@ -78,7 +77,6 @@ Result<int> encode_lines(const Tokenizer& tokens, const tokenizer::EncodeOptions
     }
     fmt::print("{}", spaced(tokens.encode(value.get_ref<const std::string&>(), options)));
   }
-  return kDone;
 }
 
 Result<int> tokenize(const Flags& flags) {
@@ -88,10 +86,15 @@ Result<int> tokenize(const Flags& flags) {
   const tokenizer::EncodeOptions options{.add_special = !flags.no_bos,
                                          .parse_special = !flags.no_special};
   if (flags.jsonl) return encode_lines(*tokens, options);
-  const std::string input = flags.prompt ? *flags.prompt : all_of_stdin();
+  std::string input;
+  if (flags.prompt) {
+    input = *flags.prompt;
+  } else {
+    LS_TRY(input, read_standard_input());
+  }
   if (flags.decode) {
     LS_TRY(const std::vector<TokenId> ids, parse_ids(input, *tokens));
-    const std::string text = tokens->decode(ids, !flags.no_special);
+    const std::string text = shown_text(tokens->decode(ids, !flags.no_special), STDOUT_FILENO);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kDone;
   }

@@ -36,7 +36,7 @@ Result<std::string> read_bounded(std::FILE* file, const std::string& source) {
 Result<std::string> read_text(const PromptFlags& flags) {
   if (flags.text) return *flags.text;
   if (flags.file.empty()) return error("no prompt: give -p TEXT, -f FILE or --tokens IDS");
-  if (flags.file == "-") return read_bounded(stdin, "standard input");
+  if (flags.file == "-") return read_standard_input();
   std::FILE* file = std::fopen(flags.file.c_str(), "rbe");
   if (file == nullptr)
     return error("{}: cannot read the prompt: {}", printable(flags.file), std::strerror(errno));
@@ -70,6 +70,24 @@ void declare_prompt(CLI::App& app, PromptFlags& flags) {
   auto* chat = app.add_flag("--chat", flags.chat, "Wrap the prompt in the model's chat template");
   chat->excludes(tokens);
   add_value(app, "--system", flags.system, kText, "System message of the chat")->needs(chat);
+}
+
+Result<std::string> read_standard_input() {
+  return read_bounded(stdin, "standard input");
+}
+
+Result<std::optional<std::string>> read_input_line() {
+  std::string line;
+  for (int c = std::getc(stdin); c != '\n'; c = std::getc(stdin)) {
+    if (c == EOF && std::ferror(stdin) != 0)
+      return error("standard input: cannot read: {}", std::strerror(errno));
+    if (c == EOF && line.empty()) return std::optional<std::string>();
+    if (c == EOF) break;
+    line += static_cast<char>(c);
+    if (line.size() > kMostPromptBytes)
+      return error("standard input: a line has more than {} bytes", kMostPromptBytes);
+  }
+  return std::optional(std::move(line));
 }
 
 Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model) {

@@ -30,6 +30,11 @@ struct Prompt {
 
 void declare_prompt(CLI::App& app, PromptFlags& flags);
 
+// All of standard input, or its next line without the end; a length that no prompt has is an error.
+// No line: the input is at its end.
+Result<std::string> read_standard_input();
+Result<std::optional<std::string>> read_input_line();
+
 Result<Prompt> read_prompt(const PromptFlags& flags, const model::Model& model);
 
 }  // namespace lockstep::cli

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/shown_text.h"
 #include "report/summary.h"
 
 namespace lockstep::report {
@@ -234,7 +235,7 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   out["checkpoints"] = ordered_json::array();
   for (const CheckpointResult& result : c.checkpoints)
     out["checkpoints"].push_back(checkpoint_json(result));
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 }  // namespace lockstep::report

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -69,6 +70,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(len(set(members)), len(names) + 1)
         for member in members:
             self.assertFalse(set(member) & set("/\\:") or member.startswith("."), member)
+        self.assertIn("%2Fetc%2Fevil.npy", members)
         run("compare", trace, trace, "--checkpoints", "all", "--csv", self.root / "x.csv", status=1)
         cells = [line.split(",")[0] for line in (self.root / "x.csv").read_text().splitlines()]
         self.assertEqual(cells[1:5], ["'=cmd()", "'@x", "'-1", "'+1"])
@@ -88,12 +90,86 @@ class Commands(unittest.TestCase):
             self.assertEqual(process.wait(timeout=60), -ending)
             self.assertEqual(list(place.iterdir()), [])
 
+    def test_arrays_for_numpy_have_names_of_their_own(self):
+        names = ("a/b", "a_b", "a:b", "a%2Fb", ".a", "_.a", "%2Ea", "b", "b.positions2")
+        log, trace = self.root / "log", self.root / "trace"
+
+        def export(names, status):
+            log.write_text("".join('{"checkpoint":"%s","token_idx":%d,"values":[1,2]}\n' % (name, token)
+                                   for name in names for token in range(1 + ("pos" not in name))))
+            shutil.rmtree(trace, ignore_errors=True)
+            run("import", log, trace)
+            return run("export", trace, "--npz", self.root / "x.npz", status=status)
+
+        export(names, 0)
+        with zipfile.ZipFile(self.root / "x.npz") as archive:
+            members = archive.namelist()
+        self.assertEqual(len(set(members)), len(members))
+        self.assertEqual(set(members), {member + ".npy" for member in (
+            "positions", "a%2Fb", "a_b", "a%3Ab", "a%252Fb", "%2Ea", "_.a", "%252Ea", "b", "b.positions2",
+            "b.positions2.positions")})
+        self.assertIn("two arrays have the name 'positions'", export(("positions", "b"), 2).stderr)
+
+    def test_input_without_an_end_is_refused(self):
+        for flags in ((), ("--json",), ("--decode",), ("--jsonl",)):
+            with open("/dev/zero") as endless:
+                done = run("tokenize", *flags, status=2, stdin=endless, timeout=60)
+            self.assertRegex(done.stderr, "standard input: (the prompt|a line) has more than 67108864 bytes")
+            self.assertEqual(done.stdout, "")
+        self.assertEqual(run("tokenize", "--jsonl", input='"a"\n\n', status=2).stdout.count("\n"), 1)
+        lines = run("tokenize", "--jsonl", input='"a"\n"a"').stdout.splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertEqual(lines[0], lines[1])
+        self.assertIn("is no token id", run("tokenize", "--decode", "-p", "x" * 100000, status=2).stderr)
+
+    def test_a_log_into_a_pipe(self):
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)
+        command = ("run", "-m", "haiku", "-p", "GPU", "-n", "2", "--threads", "1")
+        env = {**os.environ, "ORCH_LOG_FILE": str(pipe)}
+        done = run(*command, status=2, env=env, timeout=60)
+        self.assertIn("pipe: cannot write the log (ORCH_LOG_FILE): a pipe that nobody reads", done.stderr)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            # Its end of the pipe opens when ours does.
+            writer = os.open(pipe, os.O_WRONLY)
+            run(*command, env=env, timeout=60)
+            os.close(writer)
+            lines = [json.loads(line) for line in reader.stdout]
+        self.assertIn("logits", {line["checkpoint"] for line in lines})
+
     def test_scan_of_nothing_is_not_clean(self):
         (self.root / "manifest.json").write_text(json.dumps({
             "format": "lockstep-trace", "version": 1, "complete": False, "engine": {"name": "x"},
             "checkpoints": [{"name": "a", "dtype": "f32", "width": 1}], "steps": []}))
         self.assertIn("nothing to scan: no numbers", run("scan", self.root, status=1).stdout)
-        self.assertFalse(json.loads(run("scan", self.root, "--json", status=1).stdout)["clean"])
+        out = json.loads(run("scan", self.root, "--json", status=1).stdout)
+        self.assertEqual((out["clean"], out["files"][0]["clean"]), (False, False))
+
+    def test_scan_of_a_recording_that_broke_off_is_not_clean(self):
+        trace = self.root / "trace"
+        run("run", "-m", "haiku", "-p", "GPU", "-n", "3", "--threads", "1", "--trace", trace)
+        log = self.root / "log.jsonl"
+        run("export", trace, "--jsonl", log)
+
+        def check(path, complete):
+            status = 0 if complete else 1
+            text = run("scan", path, status=status).stdout
+            self.assertIn("no garbage", text)
+            self.assertEqual("the recording broke off" in text, not complete)
+            self.assertEqual("what was to come after it is not there" in text, not complete)
+            out = json.loads(run("scan", path, "--json", status=status).stdout)
+            (file,) = out["files"]
+            self.assertEqual([out["clean"], file["clean"], file["complete"]], [complete] * 3)
+            self.assertEqual(file["garbage_numbers"], 0)
+            self.assertGreater(file["numbers"], 0)
+
+        check(trace, True)
+        check(log, True)
+        manifest = trace / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
+        check(trace, False)
+        log.write_bytes(log.read_bytes()[:-9])
+        check(log, False)
 
     def test_more_threads_than_cores_is_warned_of(self):
         cores = len(os.sched_getaffinity(0))
