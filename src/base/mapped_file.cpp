@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,8 +16,14 @@ namespace lockstep {
 
 namespace {
 
-int64_t modification_ns(const struct stat& info) {
-  return info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+int64_t in_ns(const timespec& time) {
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+FileStamp stamp_of(const struct stat& info) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return {info.st_dev, info.st_ino, in_ns(info.st_mtim), in_ns(info.st_ctim), in_ns(now)};
 }
 
 }  // namespace
@@ -47,9 +54,7 @@ Result<void> MappedFile::fill(int fd, bool map) {
   if (stat_error != 0 || !S_ISREG(info.st_mode))
     return lockstep::error("{}: cannot read: {}", path_,
                            stat_error != 0 ? std::strerror(stat_error) : "not a regular file");
-  modified_ns_ = modification_ns(info);
-  device_ = info.st_dev;
-  inode_ = info.st_ino;
+  stamp_ = stamp_of(info);
   const auto size = static_cast<size_t>(info.st_size);
   if (map) guard_.emplace();
   if (size == 0) return {};
@@ -83,8 +88,8 @@ Result<void> MappedFile::check_unchanged() const {
   if (cut()) return lockstep::error("{}: the file got shorter while it was in use", path_);
   struct stat info {};
   if (::stat(path_.c_str(), &info) != 0) return {};
-  if (static_cast<size_t>(info.st_size) == size_ && modification_ns(info) == modified_ns_ &&
-      info.st_dev == device_ && info.st_ino == inode_)
+  if (static_cast<size_t>(info.st_size) == size_ && in_ns(info.st_mtim) == stamp_.modified_ns &&
+      info.st_dev == stamp_.device && info.st_ino == stamp_.inode)
     return {};
   return lockstep::error("{}: the file changed after it was opened; start again to use the new one",
                          path_);
@@ -113,9 +118,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(modified_ns_, other.modified_ns_);
-  std::swap(device_, other.device_);
-  std::swap(inode_, other.inode_);
+  std::swap(stamp_, other.stamp_);
   std::swap(guard_, other.guard_);
   return *this;
 }

@@ -13,6 +13,15 @@
 
 namespace lockstep {
 
+// What tells a file from another one and from itself before a change. Times are of the system's
+// clock, in nanoseconds since 1970.
+struct FileStamp {
+  uint64_t device = 0, inode = 0;
+  int64_t modified_ns = 0;  // by its contents; may be set at will
+  int64_t changed_ns = 0;   // in whatever way; by the system alone
+  int64_t seen_ns = 0;      // when this was read
+};
+
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
@@ -40,7 +49,7 @@ class MappedFile {
   static void release_pages(std::span<const std::byte> part);
   // Tells the system that these bytes of the file will be wanted soon.
   void read_ahead(std::span<const std::byte> bytes) const;
-  int64_t modified_ns() const { return modified_ns_; }  // since 1970, of the file that is mapped
+  const FileStamp& stamp() const { return stamp_; }  // of the file that was opened, at that moment
 
  private:
   MappedFile() = default;
@@ -50,8 +59,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
-  int64_t modified_ns_ = 0;
-  uint64_t device_ = 0, inode_ = 0;
+  FileStamp stamp_;
   std::optional<MapGuard> guard_;  // of a map
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/mapped_file.h"
 #include "base/text.h"
 #include "gguf/parse.h"
 #include "gguf/split.h"
@@ -19,7 +18,7 @@ struct File::State {
 
   void add_map(MappedFile map) {
     const auto size = static_cast<int64_t>(map.bytes().size());
-    parts.push_back({map.path(), size, map.modified_ns()});
+    parts.push_back({map.path(), size, map.stamp()});
     size_bytes += size;
     maps.push_back(std::move(map));
   }

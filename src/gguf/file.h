@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "gguf/value.h"
 #include "quant/format.h"
@@ -31,7 +32,7 @@ struct Tensor {
 struct Part {
   std::string path;
   int64_t size_bytes = 0;
-  int64_t modified_ns = 0;  // since 1970
+  FileStamp stamp;
 };
 
 class File {

@@ -1,5 +1,6 @@
 #include "gguf/fingerprint_cache.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,16 +18,26 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 // Which files the fingerprint was taken of. Anything that JSON cannot say is replaced: two such
-// paths may share an entry only if size and time agree too.
+// paths may share an entry only if all else agrees too.
 json identity(std::span<const Part> parts) {
   json files = json::array();
   for (const Part& part : parts) {
     std::error_code problem;
     files.push_back({{"path", fs::absolute(part.path, problem).lexically_normal().string()},
                      {"size_bytes", part.size_bytes},
-                     {"modified_ns", part.modified_ns}});
+                     {"device", part.stamp.device},
+                     {"inode", part.stamp.inode},
+                     {"modified_ns", part.stamp.modified_ns},
+                     {"changed_ns", part.stamp.changed_ns}});
   }
   return files;
+}
+
+// The clocks of file systems have ticks, of up to two seconds.
+constexpr int64_t kSettledNs = 3'000'000'000;
+
+bool settled(const Part& part) {
+  return part.stamp.seen_ns - std::max(part.stamp.modified_ns, part.stamp.changed_ns) >= kSettledNs;
 }
 
 std::string dumped(const json& value) {
@@ -65,7 +76,7 @@ std::optional<std::string> cached_fingerprint(std::span<const Part> parts) {
 
 void cache_fingerprint(std::span<const Part> parts, const std::string& fingerprint) {
   const fs::path path = entry_path(parts);
-  if (path.empty()) return;
+  if (path.empty() || !std::ranges::all_of(parts, settled)) return;
   std::error_code problem;
   fs::create_directories(path.parent_path(), problem);
   const std::string text =

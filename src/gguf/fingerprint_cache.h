@@ -10,7 +10,9 @@
 
 namespace lockstep::gguf {
 
-// By absolute path, size and modification time of all files. Both must be as they were.
+// By absolute path, size, device, inode and times of all files: of the times one may be set at
+// will, but not the other. Files that changed just before they were opened are not remembered: a
+// second change may have the same time.
 std::optional<std::string> cached_fingerprint(std::span<const Part> parts);
 void cache_fingerprint(std::span<const Part> parts, const std::string& fingerprint);
 

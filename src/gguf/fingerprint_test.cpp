@@ -1,7 +1,9 @@
 #include "gguf/fingerprint.h"
 
 #include <algorithm>
+#include <functional>
 
+#include "gguf/fingerprint_cache.h"
 #include "gguf/test_support.h"
 
 namespace lockstep::gguf {
@@ -30,6 +32,13 @@ class Fingerprint : public testing::Test {
     auto file = File::open(path());
     LS_CHECK(file.ok(), "{}", file.error().message);
     return std::move(*file);
+  }
+  // As if the files had been opened long after their last change.
+  std::vector<Part> settled_parts() const {
+    const File file = open();
+    std::vector<Part> parts(file.parts().begin(), file.parts().end());
+    for (Part& part : parts) part.stamp.seen_ns += 60'000'000'000;
+    return parts;
   }
   fs::path cache_entry() const {
     for (const auto& entry : fs::directory_iterator(cache_.file("lockstep"))) return entry.path();
@@ -109,24 +118,68 @@ TEST_F(Fingerprint, AnyChangeShows) {
   EXPECT_NE(computed(other), expected);
 }
 
-TEST_F(Fingerprint, IsRememberedBySizeAndTime) {
+TEST_F(Fingerprint, IsRememberedUntilTheFileChanges) {
   const std::string expected = computed(model_);
-  EXPECT_EQ(fingerprint(open()), expected);
-  // Other data under the same size and time: only the cache can give the old answer.
+  // Only the cache can give this answer.
+  const std::string remembered(32, 'a');
+  cache_fingerprint(settled_parts(), remembered);
+  EXPECT_EQ(fingerprint(open()), remembered);
+  // The same inode, size and modification time.
   const auto time = fs::last_write_time(path());
   Model other = model_;
   other.data[0][0] = static_cast<char>(~other.data[0][0]);
+  const int64_t before = open().parts()[0].stamp.changed_ns;
   const std::string changed = computed(other);
   ASSERT_NE(changed, expected);
-  fs::last_write_time(path(), time);
-  EXPECT_EQ(fingerprint(open()), expected);
-  fs::last_write_time(path(), time + std::chrono::milliseconds(1));
+  do fs::last_write_time(path(), time);  // until the clock of the file system has ticked
+  while (open().parts()[0].stamp.changed_ns == before);
   EXPECT_EQ(fingerprint(open()), changed);
+  // Another file in its place, of the same size and time.
+  cache_fingerprint(settled_parts(), remembered);
+  EXPECT_EQ(fingerprint(open()), remembered);
+  fs::copy_file(path(), path() + "2");
+  fs::last_write_time(path() + "2", time);
+  fs::rename(path() + "2", path());
+  EXPECT_EQ(fingerprint(open()), changed);
+}
+
+TEST_F(Fingerprint, EachPartOfAFilesIdentityCounts) {
+  computed(model_);
+  const std::vector<Part> parts = settled_parts();
+  cache_fingerprint(parts, std::string(32, 'a'));
+  ASSERT_EQ(cached_fingerprint(parts), std::string(32, 'a'));
+  const std::function<void(Part&)> changes[] = {
+      [](Part& part) { ++part.size_bytes; },       [](Part& part) { ++part.stamp.device; },
+      [](Part& part) { ++part.stamp.inode; },      [](Part& part) { ++part.stamp.modified_ns; },
+      [](Part& part) { ++part.stamp.changed_ns; },
+  };
+  for (const auto& change : changes) {
+    std::vector<Part> other = parts;
+    change(other[0]);
+    EXPECT_EQ(cached_fingerprint(other), std::nullopt);
+  }
+}
+
+TEST_F(Fingerprint, OfAFileThatJustChangedIsNotRemembered) {
+  const std::string expected = computed(model_);
+  EXPECT_EQ(fingerprint(open()), expected);
+  EXPECT_EQ(cache_.entries(), 0u);
+  std::vector<Part> parts = settled_parts();
+  for (const int64_t age : {int64_t{-1'000'000'000}, int64_t{0}, int64_t{2'999'999'999}}) {
+    parts[0].stamp.seen_ns = parts[0].stamp.changed_ns + age;
+    parts[0].stamp.modified_ns = 0;
+    cache_fingerprint(parts, expected);
+    EXPECT_EQ(cache_.entries(), 0u) << age;
+  }
+  parts[0].stamp.seen_ns = parts[0].stamp.changed_ns + 3'000'000'000;
+  cache_fingerprint(parts, expected);
+  EXPECT_EQ(cached_fingerprint(parts), expected);
 }
 
 TEST_F(Fingerprint, ABrokenCacheIsIgnoredAndMended) {
   const std::string expected = computed(model_);
-  fingerprint(open());
+  const std::vector<Part> parts = settled_parts();
+  cache_fingerprint(parts, expected);
   const std::string good = read_file(cache_entry());
   std::string wrong = good;
   wrong.replace(wrong.find(expected), 32, "not a fingerprint at all, indeed");
@@ -135,6 +188,7 @@ TEST_F(Fingerprint, ABrokenCacheIsIgnoredAndMended) {
         std::string("{\"files\":1,\"fingerprint\":2}"), wrong, std::string(1000, '\xff')}) {
     write_file(cache_entry(), text);
     EXPECT_EQ(fingerprint(open()), expected) << text;
+    cache_fingerprint(parts, expected);
     EXPECT_EQ(read_file(cache_entry()), good) << text;
   }
 }
