@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ class Step:
     shard: str
 
 
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """An object of JSON; json.loads alone keeps the last of two values of a name."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        seen: Dict[str, int] = collections.Counter(name for name, _ in pairs)
+        twice = next(name for name, count in seen.items() if count > 1)
+        raise ValueError(f"the name {twice!r} stands twice in an object")
+    return fields
+
+
 class _Shard:
     """A safetensors file, mapped. Its header is read once and checked against the file.
 
@@ -57,7 +68,7 @@ class _Shard:
                 length = int.from_bytes(file.read(8), "little")
                 if size < 8 or length > min(size - 8, _LARGEST_HEADER):
                     raise TraceError(f"{path}: the header does not fit into {size} bytes")
-                header = json.loads(file.read(length))
+                header = json.loads(file.read(length), object_pairs_hook=_object)
         except OSError as problem:
             raise TraceError(f"{path}: {problem.strerror}") from problem
         except ValueError as problem:
@@ -114,7 +125,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
         self.folder = Path(folder)
         path = self.folder / "manifest.json"
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
         except OSError as problem:
             raise TraceError(f"{path}: {problem.strerror}") from problem
         except ValueError as problem:
@@ -135,6 +146,12 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
             ]
         except (KeyError, TypeError, ValueError) as problem:
             raise TraceError(f"{path}: {problem!r} in checkpoints or steps") from problem
+        for kind, key in (("checkpoints", "name"), ("steps", "index")):
+            seen = set()
+            for entry in manifest[kind]:
+                if entry[key] in seen:
+                    raise TraceError(f"{path}: two {kind} have the {key} {entry[key]!r}")
+                seen.add(entry[key])
         if len(self.checkpoints) > _limits.MOST_CHECKPOINTS:
             raise TraceError(f"{path}: more than {_limits.MOST_CHECKPOINTS} checkpoints")
         for checkpoint in self.checkpoints.values():

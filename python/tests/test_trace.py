@@ -336,6 +336,23 @@ class TraceTest(unittest.TestCase):
         broken(lambda m: m["checkpoints"][0].update(width=4))
         broken(lambda m: m["checkpoints"][0].update(dtype="f64"))
         broken(lambda m: m["checkpoints"][0].update(dtype="i8"))
+        broken(lambda m: m["checkpoints"].append(dict(m["checkpoints"][0], width=4)))
+        broken(lambda m: m["steps"].append(dict(m["steps"][0], first_pos=2)))
+
+        def told(name):
+            with self.assertRaises(lockstep.TraceError) as raised:
+                lockstep.open_trace(self.folder)["x"]
+            self.assertIn(f"the name {name!r} stands twice in an object", str(raised.exception))
+
+        manifest.write_text(good_manifest.replace('"width"', '"wid\\u0074h": 3, "width"'))
+        told("width")
+        manifest.write_text(good_manifest)
+        header = good_shard[8:8 + int.from_bytes(good_shard[:8], "little")].rstrip()
+        header = header[:-1] + b"," + header[1:]
+        header += b" " * (-len(header) % 8)
+        shard.write_bytes(len(header).to_bytes(8, "little") + header + good_shard[-24:])
+        told("0/x")
+        shard.write_bytes(good_shard)
         manifest.write_text("{")
         with self.assertRaises(lockstep.TraceError):
             lockstep.open_trace(self.folder)

@@ -1,6 +1,8 @@
 #include "base/json_reader.h"
 
-#include <algorithm>
+#include <unordered_set>
+
+#include "base/text.h"
 
 namespace lockstep {
 namespace {
@@ -15,28 +17,61 @@ std::string shortened(const nlohmann::json& value) {
   return text;
 }
 
-// Brackets within brackets. Counted before parsing: the parser's callback could stop in time too,
-// but takes quadratic time for an object with many others in it.
-int depth_of(std::string_view text) {
-  int depth = 0;
-  int deepest = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') quoted = !quoted;
-    if (quoted && c == '\\') ++i;  // what follows is no end of the string
-    if (quoted) continue;
-    if (c == '{' || c == '[') deepest = std::max(deepest, ++depth);
-    if (c == '}' || c == ']') --depth;
+// Walks over a document without keeping it: stops where brackets are too deep, or a name stands
+// twice in an object, of which the library would keep one. (A callback of its parser could see both
+// too, but takes quadratic time for an object with many others in it.)
+class Shape final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::string problem;
+
+  bool start_object(size_t) override {
+    names_.emplace_back();
+    return enter();
   }
-  return deepest;
-}
+  bool end_object() override {
+    names_.pop_back();
+    --depth_;
+    return true;
+  }
+  bool start_array(size_t) override { return enter(); }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (names_.back().insert(name).second) return true;
+    problem = fmt::format("the name '{}' stands twice in an object", printable(name, 80));
+    return false;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  bool enter() {
+    if (++depth_ <= kDeepest) return true;
+    problem = fmt::format("nested more than {} deep", kDeepest);
+    return false;
+  }
+
+  int depth_ = 0;
+  std::vector<std::unordered_set<std::string>> names_;  // of the objects that are open
+};
 
 }  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& source) {
-  if (depth_of(text) > kDeepest) return error("{}: nested more than {} deep", source, kDeepest);
   try {
+    Shape shape;
+    nlohmann::json::sax_parse(text, &shape);
+    if (!shape.problem.empty()) return error("{}: {}", source, shape.problem);
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& problem) {
     return error("{}: no valid JSON: {}", source, problem.what());

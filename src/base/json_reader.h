@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The document, or an error with the place. Nesting is bounded.
+// The document, or an error with the place. Nesting is bounded, and no object has a name twice.
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& source);
 
 // A place in a document: "manifest.json: steps[3].shard". The document must outlive it.

@@ -171,6 +171,12 @@ TEST(Manifest, RefusesWhatIsNoJsonObject) {
   EXPECT_EQ(message("[]"), "m: document: found an array of 0, expected an object");
   EXPECT_EQ(message(std::string(200, '[') + std::string(200, ']')), "m: nested more than 64 deep");
   const std::string whole = to_json(example());
+  for (const std::string name :
+       {"checkpoints", "steps", "tokens", "complete", "dtype", "first_pos"}) {
+    std::string twice = whole;
+    twice.insert(twice.find('"' + name + '"'), '"' + name + "\": null, ");
+    EXPECT_EQ(message(twice), "m: the name '" + name + "' stands twice in an object");
+  }
   for (size_t length = 0; length + 2 < whole.size(); ++length)
     EXPECT_TRUE(message(whole.substr(0, length)).starts_with("m: no valid JSON: ")) << length;
 }

@@ -176,6 +176,24 @@ TEST(Safetensors, AHeaderOfManyTensorsIsReadOnce) {
   EXPECT_EQ(file->tensors().size(), static_cast<size_t>(kTensors));
 }
 
+TEST(Safetensors, ANameThatStandsTwiceIsRefused) {
+  const auto entry = [](const char* name, int begin, int end) {
+    return fmt::format(R"("{}":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})", name, begin,
+                       end);
+  };
+  for (const char* again : {"0/x", "0\\/x", "\\u0030/x"})
+    EXPECT_EQ(message_of(file_of(fmt::format("{{{},{},{}}}", entry("0/x", 0, 4), entry("1/x", 4, 8),
+                                             entry(again, 8, 12)),
+                                 std::string(12, 'x'))),
+              "x.safetensors: header: the name '0/x' stands twice in an object");
+  EXPECT_EQ(
+      message_of(file_of(R"({"a":{"dtype":"F32","shape":[0],"shape":[1],"data_offsets":[0,0]}})")),
+      "x.safetensors: header: the name 'shape' stands twice in an object");
+  // In objects of their own the same names stand many times.
+  EXPECT_EQ(message_of(file_of("{" + entry("a", 0, 4) + "," + entry("A", 4, 8) + "}", "xxxxyyyy")),
+            "no error");
+}
+
 TEST(Safetensors, DepthIsLimitedAndBracketsInNamesAreNoDepth) {
   std::string deep(100'000, '[');
   EXPECT_EQ(message_of(file_of(deep)), "x.safetensors: header: nested more than 64 deep");
