@@ -18,8 +18,10 @@ namespace fs = std::filesystem;
 
 class Limits : public testing::Test {
  protected:
-  // A trace of single rows of one number, at the given steps.
-  Result<Trace> trace_of(const std::vector<StepInfo>& steps, int64_t checkpoints) {
+  // A trace of single rows of one number, at the given steps. `beside`: the name of a tensor with
+  // very many rows that comes with each.
+  Result<Trace> trace_of(const std::vector<StepInfo>& steps, int64_t checkpoints,
+                         const std::string& beside = "") {
     fs::remove_all(folder_);
     Manifest manifest;
     manifest.engine.name = "test";
@@ -28,10 +30,13 @@ class Limits : public testing::Test {
     ShardWriter writer(folder_, manifest);
     EXPECT_TRUE(writer.start().ok());
     for (const StepInfo& step : steps) {
-      EXPECT_TRUE(
-          writer.begin_step(step, {{fmt::format("{}/logits", step.index), DType::kF32, {1, 1}}})
-              .ok());
+      std::vector<StoredPlan> plans = {{fmt::format("{}/logits", step.index), DType::kF32, {1, 1}}};
+      if (!beside.empty()) plans.push_back({beside, DType::kF16, {1 << 20, 1}});
+      EXPECT_TRUE(writer.begin_step(step, plans).ok());
       EXPECT_TRUE(writer.put(0, Buffer(4)).ok());
+      if (!beside.empty()) {
+        EXPECT_TRUE(writer.put(1, Buffer(2 << 20)).ok());
+      }
       EXPECT_TRUE(writer.end_step(true).ok());
     }
     EXPECT_TRUE(writer.finish({}, 0).ok());
@@ -76,6 +81,11 @@ TEST_F(Limits, RowsThatAManifestSpeaksOfAreThere) {
   for (int64_t i = 0; i < 2000; ++i) steps.push_back({i, i, 1, ""});
   EXPECT_TRUE(trace_of(steps, 1000).ok());
   EXPECT_FALSE(trace_of(steps, 2000).ok());
+  // Rows that are no rows of the trace do not count.
+  for (const char* beside : {"z/z", "z", "0/other", "00/c1", "1/c1", "0/", "/c1", "0/c1"})
+    EXPECT_FALSE(
+        trace_of({{0, 0, beside == std::string("0/c1") ? 1 : 1 << 23, ""}}, 2, beside).ok())
+        << beside;
 }
 
 TEST_F(Limits, AStepHoldsSomething) {

@@ -100,11 +100,20 @@ Result<void> Trace::check_amount(const std::string& path, const Safetensors& fil
                                  const std::vector<size_t>& steps) {
   constexpr int64_t kAlways = 1 << 21;
   constexpr int64_t kTimes = 16;
-  for (const size_t i : steps)
+  std::unordered_map<std::string, int64_t> tokens;  // by the step's index
+  for (const size_t i : steps) {
     rows_told_ += manifest_.steps[i].tokens * std::ssize(manifest_.checkpoints);
-  for (const auto& [name, tensor] : file.tensors())
-    if (!tensor.data.empty() && tensor.shape.size() >= 2)
-      rows_held_ += tensor.shape[tensor.shape.size() - 2];
+    tokens.emplace(std::to_string(manifest_.steps[i].index), manifest_.steps[i].tokens);
+  }
+  // What no step has as a checkpoint is never walked over.
+  for (const auto& [name, tensor] : file.tensors()) {
+    const size_t slash = name.find('/');
+    const auto step = tokens.find(name.substr(0, slash));
+    if (slash == std::string::npos || step == tokens.end() || tensor.data.empty() ||
+        tensor.shape.size() < 2 || !index_.contains(std::string_view(name).substr(slash + 1)))
+      continue;
+    rows_held_ += std::min(step->second, tensor.shape[tensor.shape.size() - 2]);
+  }
   if (rows_told_ <= std::max(kAlways, kTimes * rows_held_)) return {};
   return error("{}: the manifest speaks of {} rows up to here, the shards hold {}", path,
                rows_told_, rows_held_);
