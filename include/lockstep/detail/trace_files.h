@@ -17,7 +17,7 @@
 #include "json.h"
 #include "values.h"
 
-#if __has_include(<unistd.h>)
+#if defined(__unix__) || defined(__APPLE__)
 #include <fcntl.h>
 #include <unistd.h>
 #define LOCKSTEP_CAN_SYNC 1
