@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,8 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     """An object of JSON; json.loads alone keeps the last of two values of a name."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        seen: Dict[str, int] = collections.Counter(name for name, _ in pairs)
-        twice = next(name for name, count in seen.items() if count > 1)
+        counts = collections.Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the name {twice!r} stands twice in an object")
     return fields
 
@@ -147,7 +147,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
         except (KeyError, TypeError, ValueError) as problem:
             raise TraceError(f"{path}: {problem!r} in checkpoints or steps") from problem
         for kind, key in (("checkpoints", "name"), ("steps", "index")):
-            seen = set()
+            seen: Set[Any] = set()
             for entry in manifest[kind]:
                 if entry[key] in seen:
                     raise TraceError(f"{path}: two {kind} have the {key} {entry[key]!r}")
