@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "exec/reference/ops.h"
+#include "exec/f64/ops.h"
 
 namespace lockstep::exec::reference {
 namespace {
@@ -66,8 +66,8 @@ class ReferenceExecutor : public Executor {
       }
       const op::ValueId id = op.outputs[0];
       Matrix& out = values[static_cast<size_t>(id)];
-      out = reference::evaluate(op.what, inputs, program().value(id).width, place, threads_,
-                                wanted_scores);
+      out = f64::evaluate(op.what, inputs, program().value(id).width, place, threads_,
+                          wanted_scores);
       show(step, id, out, {out.rows, out.columns});
       if (wanted_scores != nullptr) {
         const auto count = static_cast<int64_t>(step.tokens.size());

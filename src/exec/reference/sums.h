@@ -33,6 +33,12 @@ class Sum {
   double lost_ = 0;
 };
 
+// Of the running sums of a dot product.
+inline double across(const double* lanes) {
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
 // Eight running sums, so that the compiler may use vector registers; after every 32 products of a
 // running sum it goes into one that loses nothing.
 inline double dot(const double* a, const double* b, int64_t count) {
@@ -49,10 +55,7 @@ inline double dot(const double* a, const double* b, int64_t count) {
     for (; i < end; ++i) block[i % kLanes] += a[i] * b[i];
     for (int lane = 0; lane < kLanes; ++lane) add_exactly(block[lane], sums[lane], lost[lane]);
   }
-  const auto all = [](const double* x) {
-    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-  };
-  return with_lost(all(sums), all(lost));
+  return with_lost(across(sums), across(lost));
 }
 
 }  // namespace lockstep::exec::reference

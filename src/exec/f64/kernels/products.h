@@ -1,0 +1,57 @@
+// Products of matrices, for one kind of machine each (target_*.cpp).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep::exec::f64 {
+
+// Rows of a weight that are worked on together.
+inline constexpr int64_t kPanel = 32;
+
+// In double precision, by the operations of exec/reference/sums.h in their order, so that the bits
+// are those of the plain code: each product has kLanes running sums, by the number of the column,
+// and after kBlock columns these go into sums that lose nothing.
+inline constexpr int64_t kLanes = 8;
+inline constexpr int64_t kBlock = 32 * kLanes;
+
+// Columns of the estimates in single precision after which partial sums are looked at.
+inline constexpr int64_t kEstimateBlock = 64;
+
+struct Operands {
+  const double* w;  // kPanel rows
+  int64_t w_stride;
+  const double* x;
+  int64_t x_stride;
+  int64_t x_rows;
+  int64_t columns;  // a multiple of kLanes, at most kBlock
+  // Every product of two numbers fits into a double: then it may be fused with the addition.
+  bool exact_products;
+};
+
+// Of a panel's rows times rows of x, [x_rows, kPanel] each.
+struct EstimatedSums {
+  float* sum;
+  // Of the sums after each block, and of their squares; null: not wanted.
+  float* partial = nullptr;
+  float* partial_squares = nullptr;
+};
+
+struct Products {
+  const char* name;
+  bool (*supported)();
+
+  // Adds to the running sums and to what their additions lost, [x_rows, kPanel, kLanes] each.
+  void (*add)(const Operands& operands, double* sums, double* lost);
+
+  // `w`: [blocks, kEstimateBlock, kPanel]; `x`: [blocks, rows, kEstimateBlock].
+  void (*estimate)(const float* w, const float* x, int64_t blocks, int64_t rows,
+                   const EstimatedSums& out);
+};
+
+// The best of this machine.
+const Products& products();
+// All that were built, the best first.
+std::span<const Products* const> all_products();
+
+}  // namespace lockstep::exec::f64
