@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/parallel.h"
+#include "exec/f64/panels.h"
 #include "op/rope.h"
 #include "parity/noise.h"
 #include "parity/rounding.h"
@@ -61,15 +61,7 @@ struct Carry {
   }
 
   void operator()(const op::Linear& linear) const {
-    const auto rows = [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const std::vector<float> w = decode_row(linear.weight, r);
-        for (int64_t t = 0; t < out.rows; ++t)
-          for (size_t i = 0; i < w.size(); ++i)
-            out.row(t)[r] += square(static_cast<double>(w[i])) * of(0, t, static_cast<int64_t>(i));
-      }
-    };
-    parallel_for(out.columns, 16, rows, threads);
+    out = exec::f64::multiply_squares(linear.weight, *variances[0], threads);
   }
 
   void operator()(const op::Slice& slice) const {

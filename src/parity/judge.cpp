@@ -40,6 +40,7 @@ SideJudgement judge(Replay& replay, op::ValueId id, std::span<const int64_t> pos
   out.judged = static_cast<int64_t>(errors->size());
   for (const OwnError& own : *errors) {
     if (std::ranges::binary_search(compared, own.position)) ++out.judged_shared;
+    if (!own.settled) continue;
     if (!out.worst || own.non_finite > out.worst->non_finite || own.ratio() > out.worst->ratio())
       out.worst = own;
     if (!own.defect()) continue;
@@ -191,7 +192,7 @@ class Judge {
     for (const CheckpointResult& result : out_.checkpoints) {
       const auto id = scope_.ids.find(result.name);
       if (id == scope_.ids.end() || !side.trace->has(result.name)) continue;
-      if (const auto rows = replay.judge(id->second, positions))
+      if (const auto rows = replay.judge(id->second, positions, Replay::Settle::kAll))
         out.insert(out.end(), rows->begin(), rows->end());
       side.trace->release_pages();
       model_.file().release_pages();

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "op/rope.h"
+#include "parity/noise_linear.h"
 #include "parity/rounding.h"
 #include "parity/slope.h"
 #include "parity/summation.h"
@@ -110,7 +111,7 @@ struct Call {
   }
 
   void operator()(const op::Linear& linear) const {
-    linear_variance(linear, input(0), out, a, threads, variance);
+    variance = LinearNoise(linear, input(0), a, threads).all(out);
   }
 
   // A copy, at most stored in a smaller type.

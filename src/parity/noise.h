@@ -25,9 +25,6 @@ Matrix carried_variance(const op::What& what, std::span<const Matrix* const> inp
                         std::span<const Matrix* const> variances, const Matrix& out,
                         const Place& place, int threads);
 
-// The part of rounding_variance that is about products with a weight.
-void linear_variance(const op::Linear& linear, const Matrix& x, const Matrix& out,
-                     const Arithmetic& arithmetic, int threads, Matrix& variance);
 double largest_of_weight(const op::Weight& weight, int threads);
 
 // The factors of attention's products, and what they are rounded to beyond plain types.
@@ -49,10 +46,5 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
 void mix_variance(const op::Attention& attention, std::span<const double> probs,
                   std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
                   const double* mix, const Arithmetic& arithmetic, double* variance);
-
-// The error that element `index` of a projection can never exceed, in any order of summation:
-// n * unit * sum |w x| and the like. Empty of meaning at real sizes, reported for completeness.
-double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int64_t index,
-                        const Arithmetic& arithmetic);
 
 }  // namespace lockstep::parity

@@ -1,9 +1,11 @@
 // What rounding does to a product with a weight (docs/numerics.md).
+#include "parity/noise_linear.h"
+
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/parallel.h"
-#include "parity/noise.h"
 #include "parity/rounding.h"
 #include "parity/summation.h"
 #include "parity/term_statistics.h"
@@ -37,83 +39,111 @@ double of_scales(const Operand& operand, std::span<const double> terms) {
   return out;
 }
 
-struct LinearNoise {
-  const op::Linear& linear;
-  const Matrix& x;
-  const Matrix& out;
-  const Arithmetic& a;
-  Matrix& variance;
-  const op::Weight& weight = linear.weight;
-  Operand of_input = activation_operand(a, weight);
-  Operand of_weight = weight_operand(a, weight);
-  bool coarse = a.operands() > a.compute;  // activations were handed on in a smaller type
-  Rounded inputs{};
-  std::vector<double> bias{};
-  std::vector<double> input_squares{};
-  double largest_weight = 0;
-
-  void prepare(int threads) {
-    inputs = Rounded(x.rows, x.columns);
-    for (const Operand& operand : {coarse ? plain_operand(a.operands()) : Operand(), of_input})
-      for (int64_t t = 0; t < x.rows && operand.rounds(); ++t) {
-        const std::span<const double> row(x.row(t), static_cast<size_t>(x.columns));
-        const double largest = operand.scale != Scale::kTensor ? 0
-                               : a.largest.empty()             ? largest_of(x.values)
-                                                               : a.largest[static_cast<size_t>(t)];
-        inputs.add(operand, row, t, largest);
-      }
-    if (of_weight.scale == Scale::kTensor) largest_weight = largest_of_weight(weight, threads);
-    bias.resize(static_cast<size_t>(out.columns));
-    if (linear.bias) {
-      std::vector<float> floats(bias.size());
-      decode_weights(*linear.bias, 0, floats, bias);
-    }
-    for (int64_t t = 0; t < x.rows; ++t)
-      input_squares.push_back(sum_of_squares({x.row(t), static_cast<size_t>(x.columns)}));
-  }
-
-  void rows(int64_t begin, int64_t end) const {
-    const auto columns = static_cast<size_t>(weight.columns);
-    const auto n = static_cast<double>(weight.columns);
-    std::vector<float> floats(columns);
-    std::vector<double> w(columns);
-    std::vector<double> terms(columns);
-    const bool rounds_input = coarse || of_input.rounds();
-    // Each product, and the decoding of the weight.
-    const double of_terms =
-        square(a.compute) / 3 + (is_quantized(weight) ? square(kSingle) / 3 : 0);
-    for (int64_t r = begin; r < end; ++r) {
-      decode_weights(weight, r, floats, w);
-      const double weight_squares = sum_of_squares(w);
-      Rounded weights;
-      if (of_weight.rounds()) {
-        weights = Rounded(1, weight.columns);
-        weights.add(of_weight, w, 0, largest_weight);
-      }
-      const double b = bias[static_cast<size_t>(r)];
-      for (int64_t t = 0; t < out.rows; ++t) {
-        const double* xt = x.row(t);
-        multiply(w, xt, terms);
-        const auto [of_sum, squares] = noise_of_sum(terms, a.compute, b);
-        const double y = out.row(t)[r];
-        const double sum = y - b;
-        double v =
-            of_sum + of_terms * squares + handed_on(y, a) +
-            of_vanishing(n, weight_squares, input_squares[static_cast<size_t>(t)], a.compute);
-        if (rounds_input) v += of_rounded(inputs, t, 0, w);
-        if (!weights.exact) v += of_rounded(weights, 0, 0, {xt, columns});
-        v += of_scales(of_input, terms) + (weights.exact ? 0 : of_scales(of_weight, terms));
-        if (rounds_input) v += square(n / kAddedAtOnce * a.compute * sum);
-        if (of_input.is_small_float())
-          v += square(kSmallFloatSums) / 3 * n * (squares / 2 + square(sum) / 3);
-        if (b != 0 && of_weight.is_plain()) v += rounded_once(b, of_weight.unit);
-        variance.row(t)[r] = v;
-      }
-    }
-  }
-};
-
 }  // namespace
+
+LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithmetic& arithmetic,
+                         int threads)
+    : weight_(linear.weight),
+      x_(x),
+      a_(arithmetic),
+      threads_(threads),
+      of_input_(activation_operand(a_, weight_)),
+      of_weight_(weight_operand(a_, weight_)),
+      coarse_(a_.operands() > a_.compute),
+      rounds_input_(coarse_ || of_input_.rounds()),
+      n_(static_cast<double>(weight_.columns)),
+      inputs_(x.rows, x.columns),
+      bias_(static_cast<size_t>(weight_.rows)) {
+  for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_})
+    for (int64_t t = 0; t < x.rows && operand.rounds(); ++t) {
+      const std::span<const double> row(x.row(t), static_cast<size_t>(x.columns));
+      const double largest = operand.scale != Scale::kTensor ? 0
+                             : a_.largest.empty()            ? largest_of(x.values)
+                                                             : a_.largest[static_cast<size_t>(t)];
+      inputs_.add(operand, row, t, largest);
+    }
+  if (of_weight_.scale == Scale::kTensor) largest_weight_ = largest_of_weight(weight_, threads);
+  if (linear.bias) {
+    std::vector<float> floats(bias_.size());
+    decode_weights(*linear.bias, 0, floats, bias_);
+  }
+  for (int64_t t = 0; t < x.rows; ++t)
+    input_squares_.push_back(sum_of_squares({x.row(t), static_cast<size_t>(x.columns)}));
+}
+
+LinearNoise::WeightRow LinearNoise::weight_row(int64_t index) const {
+  const auto columns = static_cast<size_t>(weight_.columns);
+  WeightRow out{index, std::vector<double>(columns), 0, {}};
+  std::vector<float> floats(columns);
+  decode_weights(weight_, index, floats, out.numbers);
+  out.squares = sum_of_squares(out.numbers);
+  if (of_weight_.rounds()) {
+    out.rounded = Rounded(1, weight_.columns);
+    out.rounded.add(of_weight_, out.numbers, 0, largest_weight_);
+  }
+  return out;
+}
+
+// `y`: the element, with its bias.
+double LinearNoise::variance(const Parts& parts, double y, double bias) const {
+  // Each product, and the decoding of the weight.
+  const double of_terms =
+      square(a_.compute) / 3 + (is_quantized(weight_) ? square(kSingle) / 3 : 0);
+  const double sum = y - bias;
+  double v = parts.of_sum + of_terms * parts.squares + handed_on(y, a_) + parts.vanishing +
+             parts.of_inputs + parts.of_weights + parts.of_scales;
+  if (rounds_input_) v += square(n_ / kAddedAtOnce * a_.compute * sum);
+  if (of_input_.is_small_float())
+    v += square(kSmallFloatSums) / 3 * n_ * (parts.squares / 2 + square(sum) / 3);
+  if (bias != 0 && of_weight_.is_plain()) v += rounded_once(bias, of_weight_.unit);
+  return v;
+}
+
+// `terms`: room for the products.
+double LinearNoise::exactly(const WeightRow& w, int64_t t, double y,
+                            std::span<double> terms) const {
+  const double* xt = x_.row(t);
+  multiply(w.numbers, xt, terms);
+  const double bias = bias_[static_cast<size_t>(w.index)];
+  const auto [of_sum, squares] = noise_of_sum(terms, a_.compute, bias);
+  Parts parts{.of_sum = of_sum, .squares = squares};
+  parts.vanishing = of_vanishing(n_, w.squares, input_squares_[static_cast<size_t>(t)], a_.compute);
+  if (rounds_input_) parts.of_inputs = of_rounded(inputs_, t, 0, w.numbers);
+  if (!w.rounded.exact) parts.of_weights = of_rounded(w.rounded, 0, 0, {xt, w.numbers.size()});
+  parts.of_scales =
+      of_scales(of_input_, terms) + (w.rounded.exact ? 0 : of_scales(of_weight_, terms));
+  return variance(parts, y, bias);
+}
+
+void LinearNoise::find(std::vector<Element> elements, const Matrix& out, Matrix& variance) const {
+  std::ranges::stable_sort(elements, {}, &Element::column);
+  const auto some = [&](int64_t begin, int64_t end) {
+    std::vector<double> terms(static_cast<size_t>(weight_.columns));
+    std::optional<WeightRow> w;
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [t, r] = elements[static_cast<size_t>(i)];
+      if (!w || w->index != r) w = weight_row(r);
+      variance.row(t)[r] = exactly(*w, t, out.row(t)[r], terms);
+    }
+  };
+  parallel_for(std::ssize(elements), std::max<int64_t>(1, 50'000 / weight_.columns), some,
+               threads_);
+}
+
+Matrix LinearNoise::all(const Matrix& out) const {
+  Matrix variance(out.rows, out.columns);
+  const auto rows = [&](int64_t begin, int64_t end) {
+    std::vector<double> terms(static_cast<size_t>(weight_.columns));
+    for (int64_t r = begin; r < end; ++r) {
+      const WeightRow w = weight_row(r);
+      for (int64_t t = 0; t < out.rows; ++t)
+        variance.row(t)[r] = exactly(w, t, out.row(t)[r], terms);
+    }
+  };
+  const int64_t work_a_row = 2 * weight_.columns * out.rows;
+  parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads_);
+  return variance;
+}
 
 double largest_of_weight(const op::Weight& weight, int threads) {
   std::vector<double> largest(static_cast<size_t>(weight.rows));
@@ -127,49 +157,6 @@ double largest_of_weight(const op::Weight& weight, int threads) {
   };
   parallel_for(weight.rows, std::max<int64_t>(1, 200'000 / weight.columns), rows, threads);
   return largest_of(largest);
-}
-
-void linear_variance(const op::Linear& linear, const Matrix& x, const Matrix& out,
-                     const Arithmetic& a, int threads, Matrix& variance) {
-  LinearNoise noise{linear, x, out, a, variance};
-  noise.prepare(threads);
-  const int64_t work_a_row = 2 * linear.weight.columns * out.rows;
-  parallel_for(
-      out.columns, std::max<int64_t>(1, 200'000 / work_a_row),
-      [&](int64_t begin, int64_t end) { noise.rows(begin, end); }, threads);
-}
-
-double guaranteed_bound(const op::Linear& linear, std::span<const double> x, int64_t index,
-                        const Arithmetic& a) {
-  const op::Weight& weight = linear.weight;
-  std::vector<float> floats(static_cast<size_t>(weight.columns));
-  std::vector<double> w(floats.size());
-  decode_weights(weight, index, floats, w);
-  double absolute = 0;
-  for (size_t i = 0; i < w.size(); ++i) absolute += std::fabs(w[i] * x[i]);
-  // A whole step of whole numbers, two units of floating point, or what is known.
-  const auto of_factor = [](const Operand& operand, std::span<const double> numbers,
-                            std::span<const double> others, double largest) {
-    if (!operand.rounds()) return 0.0;
-    Rounded rounded(1, static_cast<int64_t>(numbers.size()));
-    rounded.add(operand, numbers, 0, largest);
-    double sum = 0;
-    for (size_t i = 0; i < numbers.size(); ++i)
-      sum += std::fabs(others[i]) *
-             (2 * std::sqrt(3 * rounded.variances.values[i]) + std::fabs(rounded.errors.values[i]) +
-              operand.scale_unit * std::fabs(numbers[i]));
-    return sum;
-  };
-  const Operand of_input = activation_operand(a, weight);
-  const Operand of_weight = weight_operand(a, weight);
-  const double largest_weight =
-      of_weight.scale == Scale::kTensor ? largest_of_weight(weight, 1) : 0;
-  const double largest_input = a.largest.empty() ? largest_of(x) : largest_of(a.largest);
-  const double n = static_cast<double>(weight.columns) + 1;
-  const double operands = a.operands() > a.compute ? 2 * a.operands() : 0;
-  const double sums = of_input.is_small_float() ? std::max(a.compute, kSmallFloatSums) : a.compute;
-  return (n * sums + operands + a.stored + kSingle) * absolute +
-         of_factor(of_input, x, w, largest_input) + of_factor(of_weight, w, x, largest_weight);
 }
 
 }  // namespace lockstep::parity

@@ -84,17 +84,16 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
   return out;
 }
 
-std::vector<int64_t> wrong_elements(std::span<const double> recorded,
-                                    std::span<const double> replayed,
-                                    std::span<const double> variance, bool scores) {
+std::vector<int64_t> elements_beyond(double limit, std::span<const double> recorded,
+                                     std::span<const double> replayed,
+                                     std::span<const double> variance, bool scores) {
   const double expected = compare_row(recorded, replayed, variance, scores).expected;
   std::vector<int64_t> out;
   for (size_t i = 0; i < recorded.size(); ++i) {
     const Standing how = standing(recorded[i], replayed[i], scores);
     if (how == Standing::kSame) continue;
     const double error = std::fabs(recorded[i] - replayed[i]);
-    if (how != Standing::kCounts ||
-        (error > 0 && ratio_of(error, variance[i], expected) > kRowLimit))
+    if (how != Standing::kCounts || (error > 0 && ratio_of(error, variance[i], expected) > limit))
       out.push_back(static_cast<int64_t>(i));
   }
   return out;

@@ -22,8 +22,8 @@ struct OwnError {
   double worst_ratio = 0;   // infinite where a score is masked and should not be, or the reverse
   double recorded = 0;      // that element, as recorded
   double replayed = 0;      // and as it should have been
-  double guaranteed = 0;    // the bound that no rounding can exceed, of that element; 0: not known
   bool non_finite = false;  // a NaN or infinity that the inputs do not explain
+  bool settled = true;      // false: it is less than others, and `expected` and ratios are limits
 
   double ratio() const;  // error over bound: more than 1 is a defect
   bool defect() const { return non_finite || ratio() > 1; }
@@ -34,10 +34,11 @@ struct OwnError {
 OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
                      std::span<const double> variance, bool scores);
 
-// The elements of a row that is a defect which are wrong by themselves: beyond kRowLimit times
-// their own expected error, or not finite where they should be (or the reverse).
-std::vector<int64_t> wrong_elements(std::span<const double> recorded,
-                                    std::span<const double> replayed,
-                                    std::span<const double> variance, bool scores);
+// The elements of a row that are beyond `limit` times their own expected error, or not finite where
+// they should be (or the reverse). In a row that is a defect those beyond kRowLimit are wrong by
+// themselves.
+std::vector<int64_t> elements_beyond(double limit, std::span<const double> recorded,
+                                     std::span<const double> replayed,
+                                     std::span<const double> variance, bool scores);
 
 }  // namespace lockstep::parity

@@ -5,13 +5,12 @@
 #include <limits>
 
 #include "base/random.h"
+#include "exec/f64/ops.h"
 #include "parity/rounding.h"
 #include "trace/checkpoints.h"
 
 namespace lockstep::parity {
 namespace {
-
-namespace reference = exec::reference;
 
 DType stored_dtype(const trace::Trace& trace) {
   const auto& checkpoints = trace.manifest().checkpoints;
@@ -227,7 +226,7 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
   const int64_t width = program_.value(id).width;
   const Evaluate run = [&](std::span<const Matrix* const> in) {
     return at_positions(op, positions, [&](const op::What& what) {
-      return reference::evaluate(what, in, width, place, threads_);
+      return exec::f64::evaluate(what, in, width, place, threads_);
     });
   };
   Outcome out;

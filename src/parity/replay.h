@@ -33,8 +33,10 @@ class Replay {
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.
-  // Nothing where that cannot be done.
-  std::optional<std::vector<OwnError>> judge(op::ValueId id, std::span<const int64_t> positions);
+  // Nothing where that cannot be done. The worst row and all defects are settled, or all rows.
+  enum class Settle { kWorst, kAll };
+  std::optional<std::vector<OwnError>> judge(op::ValueId id, std::span<const int64_t> positions,
+                                             Settle settle = Settle::kWorst);
 
   // The recorded checkpoint that a judgement of this one starts from, where others that lie between
   // the two were not recorded at the position: then it is not known which op of the stretch went
@@ -91,7 +93,10 @@ class Replay {
     Outcome replayed;
   };
   std::optional<Held> hold(op::ValueId id, Positions positions);
-  std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions);
+  std::optional<Matrix> actual_rows(op::ValueId id, Positions positions) const;
+  std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
+                                                  Settle settle);
+  std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
   size_t rows_at_a_time(op::ValueId id, Positions positions) const;
   Matrix at_positions(const op::Op& op, Positions positions,

@@ -41,7 +41,8 @@ size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
 }
 
 std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
-                                                   std::span<const int64_t> positions) {
+                                                   std::span<const int64_t> positions,
+                                                   Settle settle) {
   if (derived_numbers_ > kKept) {
     derived_.clear();
     derived_numbers_ = 0;
@@ -52,29 +53,34 @@ std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
   std::vector<OwnError> out;
   for (size_t first = 0; first < there.size(); first += rows) {
     const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
-    const auto judged = judge_some(id, some);
+    const auto judged = judge_some(id, some, settle);
     if (!judged) return std::nullopt;
     out.insert(out.end(), judged->begin(), judged->end());
   }
   return out;
 }
 
-std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
+// What was recorded at the positions, as far as it can be judged.
+std::optional<Matrix> Replay::actual_rows(op::ValueId id, Positions positions) const {
+  if (recorded(id, positions)) return read(id, positions);
+  // A vocabulary without its padding is judged as far as it goes.
   const op::Value& value = program_.value(id);
-  Held out;
-  if (recorded(id, positions)) {
-    out.actual = read(id, positions);
-  } else {
-    // A vocabulary without its padding is judged as far as it goes.
-    const int64_t width = trace_.row(value.name, positions[0])->width;
-    if (is_scores(value) || width > value.width) return std::nullopt;
-    out.actual = Matrix(static_cast<int64_t>(positions.size()), width);
-    for (int64_t r = 0; r < out.actual.rows; ++r) {
-      const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
-      if (row.lines != 1 || row.width < width) return std::nullopt;
-      for (int64_t i = 0; i < width; ++i) out.actual.row(r)[i] = row.at(0, i);
-    }
+  const int64_t width = trace_.row(value.name, positions[0])->width;
+  if (is_scores(value) || width > value.width) return std::nullopt;
+  Matrix out(static_cast<int64_t>(positions.size()), width);
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
+    if (row.lines != 1 || row.width < width) return std::nullopt;
+    for (int64_t i = 0; i < width; ++i) out.row(r)[i] = row.at(0, i);
   }
+  return out;
+}
+
+std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
+  auto actual = actual_rows(id, positions);
+  if (!actual) return std::nullopt;
+  Held out;
+  out.actual = std::move(*actual);
   auto replayed = evaluate(id, positions);
   if (!replayed) return std::nullopt;
   Estimate& estimate = replayed->estimate;
@@ -89,12 +95,15 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   return out;
 }
 
-std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions) {
+std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions,
+                                                        Settle settle) {
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  if (settle == Settle::kWorst && std::holds_alternative<op::Linear>(op.what) && recorded(op.inputs[0], positions))
+    return judge_linear(id, positions);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
   const auto& [actual, replayed] = *held;
   const Estimate& estimate = replayed.estimate;
-  const op::Op& op = *producer_[static_cast<size_t>(id)];
   const auto columns = static_cast<size_t>(actual.columns);
   std::vector<OwnError> out;
   for (int64_t r = 0; r < actual.rows; ++r) {
@@ -107,11 +116,6 @@ std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Position
       own.non_finite = false;
       own.worst_ratio = 0;
     }
-    const auto* linear = std::get_if<op::Linear>(&op.what);
-    if (linear != nullptr && recorded(op.inputs[0], positions.subspan(place, 1)))
-      own.guaranteed =
-          guaranteed_bound(*linear, read(op.inputs[0], positions.subspan(place, 1)).values,
-                           own.worst_index, arithmetic_of_op(op, id));
     out.push_back(own);
   }
   return out;
@@ -131,9 +135,9 @@ std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
     const Estimate& estimate = held->replayed.estimate;
     for (int64_t r = 0; r < held->actual.rows; ++r) {
       out.emplace_back();
-      for (const int64_t i :
-           parity::wrong_elements({held->actual.row(r), columns}, {estimate.value.row(r), columns},
-                                  {estimate.variance.row(r), columns}, scores))
+      for (const int64_t i : elements_beyond(kRowLimit, {held->actual.row(r), columns},
+                                             {estimate.value.row(r), columns},
+                                             {estimate.variance.row(r), columns}, scores))
         out.back().push_back(line > 0 ? Element{i / line, i % line} : Element{0, i});
     }
   }

@@ -1,0 +1,68 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "exec/f64/panels.h"
+#include "parity/noise_linear.h"
+#include "parity/noise_test_support.h"
+
+namespace lockstep::parity {
+namespace {
+
+// Names of arithmetic: compute and activations.
+constexpr std::pair<const char*, const char*> kArithmetics[] = {
+    {"f32", "f32"},  {"f32", "f16"},       {"f32", "bf16"},
+    {"f32", "i16"},  {"f32", "by_weight"}, {"f64", "f64"},
+    {"f32", "tf32"}, {"f32", "e4m3:row"},  {"f32", "int8:block32"}};
+
+TEST(NoiseAtLeast, IsNeverMoreThanTheNoiseAndUsuallyNearlyAll) {
+  Random random(fresh_seed());
+  for (const auto& [compute, activations] : kArithmetics) {
+    SCOPED_TRACE(fmt::format("{}, {}, seed {}", compute, activations, fresh_seed()));
+    const Arithmetic a = arithmetic(compute, activations);
+    for (const quant::Format format : {quant::Format::kF32, quant::Format::kQ4_K})
+      for (const int64_t columns : {256, 1024})
+        for (const double size : {1.0, 1e-25, 1e25}) {
+          const StoredWeight stored(random, 37, columns, format);
+          Matrix x(5, columns);
+          for (double& number : x.values)
+            number = static_cast<double>(static_cast<float>(size * random.gaussian()));
+          // A row of zeros, and one with a number that stands out.
+          std::fill_n(x.row(1), columns, 0.0);
+          x.row(2)[7] *= 1000;
+          const op::Linear linear{stored.weight, {}};
+          const LinearNoise noise(linear, x, a, 2);
+          const Matrix out = exec::f64::multiply(stored.weight, x, 2);
+          const Matrix exact = noise.all(out);
+          const Matrix least = noise.at_least(out);
+          double share = 0;
+          for (int64_t t = 0; t < x.rows; ++t)
+            for (int64_t r = 0; r < out.columns; ++r) {
+              ASSERT_LE(least.row(t)[r], exact.row(t)[r]) << "row " << t << ", element " << r;
+              if (t != 1) share += least.row(t)[r] / exact.row(t)[r];
+            }
+          share /= static_cast<double>(4 * out.columns);
+          // Where a scale is shared by a row, its own rounding is not part of what is estimated.
+          EXPECT_GT(share, size == 1 ? 0.8 : 0.0) << columns << " columns, size " << size;
+        }
+  }
+}
+
+TEST(NoiseAtLeast, SomeElementsAreAsAllAre) {
+  Random random(fresh_seed());
+  const StoredWeight stored(random, 70, 257, quant::Format::kF32);
+  Matrix x(6, 257);
+  for (double& number : x.values) number = random.gaussian();
+  const op::Linear linear{stored.weight, {}};
+  const LinearNoise noise(linear, x, arithmetic("f32"), 2);
+  const Matrix out = exec::f64::multiply(stored.weight, x, 1);
+  const Matrix all = noise.all(out);
+  Matrix some(out.rows, out.columns);
+  std::vector<LinearNoise::Element> elements;
+  for (int i = 0; i < 50; ++i) elements.push_back({random.below(6), random.below(70)});
+  noise.find(elements, out, some);
+  for (const auto& [row, column] : elements) EXPECT_EQ(some.row(row)[column], all.row(row)[column]);
+}
+
+}  // namespace
+}  // namespace lockstep::parity

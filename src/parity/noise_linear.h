@@ -1,0 +1,75 @@
+// What rounding does to a product with a weight: exactly, for all elements or some, and at least,
+// which costs little.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "parity/noise.h"
+
+namespace lockstep::parity {
+
+class LinearNoise {
+ public:
+  // Keeps `linear`, `x` and what `arithmetic` refers to.
+  LinearNoise(const op::Linear& linear, const Matrix& x, const Arithmetic& arithmetic, int threads);
+
+  // Variances of all elements of `out` = weight · x + bias.
+  Matrix all(const Matrix& out) const;
+
+  // Of some, written to their places in `variance`.
+  struct Element {
+    int64_t row = 0;
+    int64_t column = 0;
+  };
+  void find(std::vector<Element> elements, const Matrix& out, Matrix& variance) const;
+
+  // What they are at least: all but what depends on the digits of single terms
+  // (noise_at_least.cpp).
+  Matrix at_least(const Matrix& out) const;
+
+ private:
+  // A row of the weight, decoded, and what is known of it.
+  struct WeightRow {
+    int64_t index = 0;
+    std::vector<double> numbers;
+    double squares = 0;
+    Rounded rounded;  // where weights are rounded
+  };
+
+  // What an element's variance is made of, exactly or at least.
+  struct Parts {
+    double of_sum = 0;
+    double squares = 0;     // of the terms
+    double of_inputs = 0;   // rounding of activations
+    double of_weights = 0;  // and of weights
+    double of_scales = 0;
+    double vanishing = 0;
+  };
+
+  WeightRow weight_row(int64_t index) const;
+  double exactly(const WeightRow& w, int64_t t, double y, std::span<double> terms) const;
+  double variance(const Parts& parts, double y, double bias) const;
+
+  struct Estimates;
+  struct Prepared;
+  class PanelEstimates;
+  double at_least(const Prepared& prepared, const Estimates& estimates, int64_t row, int64_t place,
+                  double y, double bias) const;
+
+  const op::Weight& weight_;
+  const Matrix& x_;
+  const Arithmetic a_;
+  const int threads_;
+  const Operand of_input_;
+  const Operand of_weight_;
+  const bool coarse_;  // activations were handed on in a smaller type
+  const bool rounds_input_;
+  const double n_;  // terms of a sum
+  Rounded inputs_;
+  std::vector<double> bias_;           // by row of the weight
+  std::vector<double> input_squares_;  // by row of x
+  double largest_weight_ = 0;
+};
+
+}  // namespace lockstep::parity

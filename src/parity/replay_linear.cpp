@@ -1,0 +1,138 @@
+// Products with weights are nearly all of the work. Rows are first judged by what rounding does at
+// least, which shows how wrong each can be at most; what that leaves open is judged exactly.
+#include <algorithm>
+#include <cmath>
+
+#include "exec/f64/ops.h"
+#include "parity/noise_linear.h"
+#include "parity/replay.h"
+
+namespace lockstep::parity {
+namespace {
+
+class Settling {
+ public:
+  Settling(const Matrix& actual, const Matrix& value, const LinearNoise& noise,
+           std::span<const int64_t> positions, const std::vector<bool>& tainted)
+      : actual_(actual),
+        value_(value),
+        noise_(noise),
+        positions_(positions),
+        tainted_(tainted),
+        variance_(value.rows, value.columns) {
+    // Nothing has to be granted to a row that is as it should be.
+    if (differ()) variance_ = noise.at_least(value);
+    for (int64_t r = 0; r < actual.rows; ++r) {
+      out_.emplace_back();
+      measure(r, false);
+    }
+  }
+
+  // The worst row, whichever it is, and every defect.
+  std::vector<OwnError> run() {
+    settle({highest()});
+    const int64_t best = highest_settled();
+    std::vector<LinearNoise::Element> elements;
+    for (const int64_t r : open_rows(best))
+      for (const int64_t column : elements_above(r, best)) elements.push_back({r, column});
+    noise_.find(std::move(elements), value_, variance_);
+    for (const int64_t r : open_rows(best)) measure(r, false);
+    settle(open_rows(best));
+    return std::move(out_);
+  }
+
+ private:
+  bool differ() const {
+    for (int64_t r = 0; r < actual_.rows; ++r)
+      if (!std::ranges::equal(numbers(actual_, r), numbers(value_, r))) return true;
+    return false;
+  }
+  OwnError& row(int64_t r) { return out_[static_cast<size_t>(r)]; }
+  std::span<const double> numbers(const Matrix& matrix, int64_t r) const {
+    return {matrix.row(r), static_cast<size_t>(actual_.columns)};
+  }
+
+  void measure(int64_t r, bool settled) {
+    OwnError own =
+        compare_row(numbers(actual_, r), numbers(value_, r), numbers(variance_, r), false);
+    own.position = positions_[static_cast<size_t>(r)];
+    own.settled = settled;
+    // A NaN that an input had is not this op's.
+    if (own.non_finite && tainted_[static_cast<size_t>(r)]) {
+      own.non_finite = false;
+      own.worst_ratio = 0;
+    }
+    row(r) = own;
+  }
+
+  void settle(const std::vector<int64_t>& rows) {
+    std::vector<LinearNoise::Element> elements;
+    for (const int64_t r : rows)
+      for (int64_t column = 0; column < value_.columns; ++column) elements.push_back({r, column});
+    noise_.find(std::move(elements), value_, variance_);
+    for (const int64_t r : rows) measure(r, true);
+  }
+
+  // As the worst of a checkpoint is chosen: the first of those that are equal.
+  bool is_worse(const OwnError& a, const OwnError& b) const {
+    if (a.non_finite != b.non_finite) return a.non_finite;
+    if (a.ratio() != b.ratio()) return a.ratio() > b.ratio();
+    return a.position < b.position;
+  }
+  int64_t highest() const {
+    const auto found = std::ranges::min_element(
+        out_, [&](const OwnError& a, const OwnError& b) { return is_worse(a, b); });
+    return found - out_.begin();
+  }
+  int64_t highest_settled() const {
+    const auto settled = std::ranges::find_if(out_, &OwnError::settled);
+    return settled - out_.begin();
+  }
+
+  // Rows that may be worse than that one, or wrong.
+  std::vector<int64_t> open_rows(int64_t best) {
+    std::vector<int64_t> out;
+    for (int64_t r = 0; r < std::ssize(out_); ++r)
+      if (!row(r).settled && (row(r).defect() || is_worse(row(r), row(best)))) out.push_back(r);
+    return out;
+  }
+
+  // Elements that alone may make a row worse than the best, where these are few.
+  std::vector<int64_t> elements_above(int64_t r, int64_t best) {
+    const double limit = kElementLimit * std::min(1.0, row(best).ratio());
+    auto out = elements_beyond(limit, numbers(actual_, r), numbers(value_, r),
+                               numbers(variance_, r), false);
+    if (std::ssize(out) > actual_.columns / 8) out.clear();
+    return out;
+  }
+
+  const Matrix& actual_;
+  const Matrix& value_;
+  const LinearNoise& noise_;
+  std::span<const int64_t> positions_;
+  const std::vector<bool>& tainted_;
+  Matrix variance_;  // exact where that was asked for, else at least
+  std::vector<OwnError> out_;
+};
+
+}  // namespace
+
+std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positions positions) {
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  const auto actual = actual_rows(id, positions);
+  const Estimated input = obtain(op.inputs[0], positions);
+  if (!actual || input == nullptr) return std::nullopt;
+  Arithmetic arithmetic = arithmetic_of_op(op, id);
+  std::vector<double> largest;
+  if (arithmetic.products.scale == Scale::kTensor) {
+    largest = largest_in_steps(op.inputs[0], input->value, positions);
+    arithmetic.largest = largest;
+  }
+  const op::Linear& linear = std::get<op::Linear>(op.what);
+  const Matrix* const inputs[] = {&input->value};
+  const Matrix value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_);
+  const LinearNoise noise(linear, input->value, arithmetic, threads_);
+  return Settling(*actual, value, noise, positions, input->tainted).run();
+}
+
+}  // namespace lockstep::parity
