@@ -3,6 +3,7 @@
 #include <random>
 
 #include "base/memory.h"
+#include "base/memory_reserve.h"
 #include "base/text.h"
 #include "server/page.h"
 #include "server/replies.h"
@@ -21,18 +22,19 @@ struct Api::Route {
   const char* method;
   const char* path;
   void (Api::*handle)(const HttpRequest&, const Answer&);
+  bool makes_job = false;
 };
 
 const Api::Route Api::kRoutes[] = {
     {"GET", "/", &Api::page},
     {"GET", "/health", &Api::health},
     {"GET", "/metrics", &Api::metrics},
-    {"POST", "/execute", &Api::execute},
+    {"POST", "/execute", &Api::execute, true},
     {"POST", "/cancel", &Api::cancel},
     {"POST", "/shutdown", &Api::shutdown},
     {"GET", "/v1/models", &Api::models},
-    {"POST", "/v1/completions", &Api::completion},
-    {"POST", "/v1/chat/completions", &Api::chat},
+    {"POST", "/v1/completions", &Api::completion, true},
+    {"POST", "/v1/chat/completions", &Api::chat, true},
 };
 
 void Api::handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
@@ -40,6 +42,8 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Responder>& r
   for (const Route& route : kRoutes) {
     if (request.path != route.path) continue;
     responder->endpoint = route.path;
+    if (method == route.method && route.makes_job && !hold_memory_reserve())
+      return responder->respond(error_response(out_of_memory()));
     if (method == route.method) return (this->*route.handle)(request, responder);
     HttpResponse response =
         error_response({405, "METHOD_NOT_ALLOWED",
@@ -115,20 +119,21 @@ void Api::metrics(const HttpRequest&, const Answer& answer) {
 
 void Api::submit(JobFields fields, const Answer& answer, std::shared_ptr<JobListener> listener) {
   auto job = std::make_shared<Job>();
+  answer->on_gone = [this, weak = std::weak_ptr(job)] {
+    if (const auto left = weak.lock()) worker_.abandon(left);
+  };
   job->id = fields.id;
   job->fields = std::move(fields);
   job->listener = std::move(listener);
   job->log_prompt = log_prompts_;
+  // The other threads' news come through the network thread's queue: none of it can come before
+  // this is done.
   if (auto problem = worker_.submit(job)) {
+    answer->on_gone = nullptr;
     answer->entry.job_id = job->id;
     answer->entry.outcome = problem->code;
     return answer->respond(error_response(*problem));
   }
-  // The other threads' news come through the network thread's queue: none of it can come before
-  // this line is done.
-  answer->on_gone = [this, weak = std::weak_ptr(job)] {
-    if (const auto left = weak.lock()) worker_.abandon(left);
-  };
 }
 
 void Api::execute(const HttpRequest& request, const Answer& answer) {

@@ -10,6 +10,10 @@ const char* type_of(int status) {
 
 }  // namespace
 
+ApiError out_of_memory() noexcept {
+  return {503, "OUT_OF_MEMORY", "out of memory", ""};
+}
+
 nlohmann::ordered_json to_json(const ApiError& problem) {
   nlohmann::ordered_json field;
   if (!problem.field.empty()) field = problem.field;

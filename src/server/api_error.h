@@ -14,6 +14,9 @@ struct ApiError {
   std::string field;    // of the request; empty: none
 };
 
+// In texts so short that they take no memory.
+ApiError out_of_memory() noexcept;
+
 // {code, message, field}, and the names that OpenAI's clients know (type, param).
 nlohmann::ordered_json to_json(const ApiError& problem);
 

@@ -39,8 +39,9 @@ Connection::Connection(asio::ip::tcp::socket socket, std::string client, Transpo
       client_(std::move(client)),
       timer_(socket_.get_executor()),
       buffer_(kBufferBytes) {
+  size_t& mine = transport_.of_client[client_];
   place_ = transport_.connections.insert(transport_.connections.end(), this);
-  ++transport_.of_client[client_];
+  ++mine;  // now nothing can fail any more
 }
 
 Connection::~Connection() {
@@ -60,22 +61,22 @@ void Connection::have_news() {
   if (place_ != all.end()) all.splice(all.end(), all, place_);
 }
 
-void Connection::start() {
+void Connection::start() try {
   Code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   const auto remote = socket_.remote_endpoint(ignored);
   entry.remote = ignored ? "?" : remote.address().to_string();
   arm(transport_.idle_time);
   watch();
+} catch (...) {
+  drop();
 }
 
 // Reads whatever comes: the start of a request, further ones while one is answered (to be parsed
 // later), or the news that the client left.
 void Connection::watch() {
   watching_ = true;
-  socket_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = shared_from_this()](const Code& failed, size_t n) { self->on_watch(failed, n); });
+  socket_.async_read_some(buffer_.prepare(kReadBytes), then(&Connection::on_watch));
 }
 
 void Connection::on_watch(const Code& failed, size_t bytes) {
@@ -111,13 +112,13 @@ void Connection::on_end_of_requests() {
   form_.keep_alive = false;
   const bool begun = entry.status != 0;
   if (!begun && form_.old_version) return gone();  // that has nothing harmless
-  socket_.async_wait(asio::ip::tcp::socket::wait_error,
-                     [self = shared_from_this()](const Code& failed) {
-                       if (!failed && self->state_ == State::kAnswering) self->gone();
-                     });
-  if (begun) return send(":\n\n");
-  out_ += "HTTP/1.1 100 Continue\r\n\r\n";
-  flush();
+  socket_.async_wait(asio::ip::tcp::socket::wait_error, then(&Connection::on_reset));
+  out_ += begun ? chunk(":\n\n", form_) : "HTTP/1.1 100 Continue\r\n\r\n";
+  write();
+}
+
+void Connection::on_reset(const Code& failed) {
+  if (!failed && state_ == State::kAnswering) gone();
 }
 
 void Connection::begin_request() {
@@ -141,12 +142,10 @@ void Connection::begin_request() {
   parser_->header_limit(transport_.header_bytes);
   parser_->body_limit(transport_.body_bytes);
   arm(transport_.request_time);
-  http::async_read_header(
-      socket_, buffer_, *parser_,
-      [self = shared_from_this()](const Code& failed, size_t) { self->on_header(failed); });
+  http::async_read_header(socket_, buffer_, *parser_, then(&Connection::on_header));
 }
 
-void Connection::on_header(const Code& failed) {
+void Connection::on_header(const Code& failed, size_t) {
   if (state_ != State::kReading) return;
   if (failed) return on_unreadable(failed);
   const auto& request = parser_->get();
@@ -184,9 +183,7 @@ void Connection::read_body() {
   const size_t room = buffer_.max_size() - buffer_.size();
   if (room == 0) return on_unreadable(http::error::buffer_overflow);
   socket_.async_read_some(buffer_.prepare(std::min(room, kBodyReadBytes)),
-                          [self = shared_from_this()](const Code& failed, size_t bytes) {
-                            self->on_body_piece(failed, bytes);
-                          });
+                          then(&Connection::on_body_piece));
 }
 
 void Connection::on_body_piece(const Code& failed, size_t bytes) {
@@ -278,22 +275,23 @@ void Connection::refuse(const ApiError& problem) {
 
 void Connection::respond(HttpResponse response) {
   if (state_ != State::kAnswering || complete_) return;
+  out_ += whole_answer(response, form_);
   entry.status = response.status;
   complete_ = true;
-  out_ += whole_answer(response, form_);
   flush();
 }
 
 void Connection::begin_events() {
   if (state_ != State::kAnswering || complete_) return;
   if (form_.old_version) form_.keep_alive = false;
-  entry.status = 200;
   out_ += events_head(form_);
+  entry.status = 200;
   flush();
 }
 
 void Connection::send(std::string_view text) {
   if (state_ != State::kAnswering || complete_) return;
+  if (entry.status == 0) begin_events();
   out_ += chunk(text, form_);
   // Later, since whoever speaks here is the very job that would end.
   if (out_.size() > kUnreadBytes)
@@ -305,17 +303,24 @@ void Connection::send(std::string_view text) {
 
 void Connection::end() {
   if (state_ != State::kAnswering || complete_) return;
-  complete_ = true;
   out_ += last_chunk(form_);
+  complete_ = true;
   if (out_.empty() && writing_.empty()) return finish_answer();
   flush();
 }
 
-void Connection::flush() {
+void Connection::write() {
   if (!writing_.empty() || out_.empty()) return;
   writing_.swap(out_);
   written_ = 0;
   on_written({}, 0);
+}
+
+// For whoever answers: a write that cannot begin ends the connection, and the caller hears of it.
+void Connection::flush() try { write(); } catch (...) {
+  on_gone = nullptr;
+  drop();
+  throw;
 }
 
 void Connection::on_written(const Code& failed, size_t bytes) {
@@ -326,14 +331,13 @@ void Connection::on_written(const Code& failed, size_t bytes) {
   entry.bytes += static_cast<int64_t>(bytes);
   if (written_ < writing_.size()) {
     arm(transport_.stall_time);
-    socket_.async_write_some(
-        asio::buffer(writing_.data() + written_, writing_.size() - written_),
-        [self = shared_from_this()](const Code& code, size_t n) { self->on_written(code, n); });
+    socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                             then(&Connection::on_written));
     return;
   }
   writing_.clear();
   timer_.cancel();
-  if (!out_.empty()) return flush();
+  if (!out_.empty()) return write();
   if (complete_) finish_answer();
 }
 
@@ -390,6 +394,14 @@ void Connection::gone() {
   close();
 }
 
+void Connection::drop() noexcept {
+  try {
+    gone();
+  } catch (...) {
+    close();
+  }
+}
+
 void Connection::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
@@ -402,12 +414,11 @@ void Connection::close() {
 
 void Connection::arm(std::chrono::milliseconds time) {
   timer_.expires_after(time);
-  timer_.async_wait([self = shared_from_this()](const Code& failed) {
-    if (!failed && self->timer_.expiry() <= std::chrono::steady_clock::now()) self->on_time();
-  });
+  timer_.async_wait(then(&Connection::on_time));
 }
 
-void Connection::on_time() {
+void Connection::on_time(const Code& failed) {
+  if (failed || timer_.expiry() > std::chrono::steady_clock::now()) return;
   switch (state_) {
     case State::kReading: {
       late_ = true;

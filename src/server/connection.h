@@ -22,7 +22,6 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   Connection(boost::asio::ip::tcp::socket socket, std::string client, Transport& transport);
   ~Connection() override;
   void start();
-  void drop() { gone(); }  // at once, as if the client had left
 
   const std::string& client() const { return client_; }
   bool answering() const { return state_ == State::kAnswering; }
@@ -36,6 +35,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void begin_events() override;
   void send(std::string_view text) override;
   void end() override;
+  void drop() noexcept override;
 
  private:
   using Code = boost::system::error_code;
@@ -47,11 +47,24 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
     kClosed,
   };
 
+  // A handler of the network's news. What it throws ends this connection, and no other.
+  template <class... News>
+  auto then(void (Connection::*step)(News...)) {
+    return [self = shared_from_this(), step](News... news) noexcept {
+      try {
+        (self.get()->*step)(news...);
+      } catch (...) {
+        self->drop();
+      }
+    };
+  }
+
   void watch();
   void on_watch(const Code& failed, size_t bytes);
   void on_end_of_requests();
+  void on_reset(const Code& failed);
   void begin_request();
-  void on_header(const Code& failed);
+  void on_header(const Code& failed, size_t bytes);
   std::optional<ApiError> refusal() const;  // of what the header says
   void read_body();
   void on_body_piece(const Code& failed, size_t bytes);
@@ -60,6 +73,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void refuse(const ApiError& problem);  // and close
   void on_unreadable(const Code& failed);
   void begin_answer();
+  void write();
   void flush();
   void on_written(const Code& failed, size_t bytes);
   void finish_answer();
@@ -70,7 +84,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void leave();      // the others' list
   void have_news();  // goes to the end of it
   void arm(std::chrono::milliseconds time);
-  void on_time();
+  void on_time(const Code& failed);
 
   boost::asio::ip::tcp::socket socket_;
   Transport& transport_;

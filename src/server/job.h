@@ -48,6 +48,8 @@ class JobListener {
   // A problem ends the job.
   virtual std::optional<ApiError> token(const Job& job, const JobToken& token) = 0;
   virtual void ended(const Job& job, const JobEnd& end) = 0;
+  // Its end could not be told: there is no memory even for that.
+  virtual void lost() noexcept {}
 };
 
 struct Job {

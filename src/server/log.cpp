@@ -63,33 +63,39 @@ std::string json_line(const LogEntry& entry) {
 Log::Log(Format format, bool prompts, Metrics& metrics)
     : format_(format), prompts_(prompts), metrics_(metrics) {}
 
-void Log::request(const LogEntry& entry) {
+void Log::request(const LogEntry& entry) noexcept try {
   if (format_ == Format::kText) return write(fmt::format("{} {}", now(), text_line(entry)));
   // The time comes first, as in the text.
   write(fmt::format("{{\"time\":\"{}\",{}", now(), json_line(entry).substr(1)));
+} catch (...) {
+  drop();
 }
 
-void Log::note(const std::string& message) {
+void Log::note(std::string_view message) noexcept try {
   if (format_ == Format::kText)
     write(fmt::format("{} {}", now(), printable(message)));
   else
     write(dump({{"time", now()}, {"message", message}}));
+} catch (...) {
+  drop();
+}
+
+void Log::drop() noexcept {
+  ++dropped_;
+  ++metrics_.log_lines_dropped;
 }
 
 // Nobody may read standard error, and the network thread never waits: what does not fit is dropped
-// and counted.
+// and counted, as is what there is no memory for.
 void Log::write(std::string line) {
   if (line.size() > kLongestLine) line.resize(kLongestLine);
   line += '\n';
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   const bool writable = ::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0;
-  if (!writable || ::write(STDERR_FILENO, line.data(), line.size()) < 0) {
-    ++dropped_;
-    ++metrics_.log_lines_dropped;
-    return;
-  }
+  if (!writable || ::write(STDERR_FILENO, line.data(), line.size()) < 0) return drop();
   if (const int64_t lost = std::exchange(dropped_, 0); lost > 0)
-    note(fmt::format("{} log lines were dropped: standard error was not read", lost));
+    note(fmt::format("{} log lines were dropped: standard error was not read, or memory was short",
+                     lost));
 }
 
 }  // namespace lockstep::server

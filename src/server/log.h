@@ -31,11 +31,12 @@ class Log {
   Log(Format format, bool prompts, Metrics& metrics);
 
   bool prompts() const { return prompts_; }
-  void request(const LogEntry& entry);
-  void note(const std::string& message);  // what happened outside of a request
+  void request(const LogEntry& entry) noexcept;
+  void note(std::string_view message) noexcept;  // what happened outside of a request
 
  private:
   void write(std::string line);
+  void drop() noexcept;
 
   Format format_;
   bool prompts_;

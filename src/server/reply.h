@@ -22,6 +22,7 @@ class Reply : public JobListener {
   }
 
   void refused(const ApiError& problem) override { responder_->respond(error_response(problem)); }
+  void lost() noexcept override { responder_->drop(); }
 
  protected:
   Responder& responder() { return *responder_; }

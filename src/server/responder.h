@@ -37,6 +37,7 @@ class Responder {
   virtual void begin_events() = 0;
   virtual void send(std::string_view text) = 0;
   virtual void end() = 0;
+  virtual void drop() noexcept = 0;  // the connection, as if the client had left
 
   std::function<void()> on_gone;   // the client went away before the end
   std::string endpoint = "other";  // for the metrics: a path that is known

@@ -4,13 +4,17 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <malloc.h>
 #include <sys/resource.h>
 
+#include "base/memory_reserve.h"
+#include "base/no_throw.h"
 #include "server/api.h"
 #include "server/connection.h"
 
@@ -24,6 +28,7 @@ using Code = boost::system::error_code;
 constexpr size_t kSpareFiles = 64;   // for traces, logs and the model
 constexpr size_t kSparePlaces = 16;  // of a client whose jobs have all others
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kFailurePause{10};
 constexpr std::chrono::milliseconds kFlushTime{std::chrono::seconds(2)};
 
 // How many connections there can be: as many files as the system lets us have, less a few.
@@ -39,6 +44,20 @@ size_t raise_file_limit() {
   const auto files = static_cast<size_t>(std::min(limit.rlim_cur, kWanted));
   return files > 2 * kSpareFiles ? files - kSpareFiles : files / 2;
 }
+
+// Counts handlers that somebody will call. One that is never called, since there was no memory to
+// get that far, is destroyed, and counts no more.
+class Pending {
+ public:
+  explicit Pending(int& count) : count_(&++count) {}
+  Pending(Pending&& from) noexcept : count_(std::exchange(from.count_, nullptr)) {}
+  ~Pending() {
+    if (count_ != nullptr) --*count_;
+  }
+
+ private:
+  int* count_;
+};
 
 class Server {
  public:
@@ -56,11 +75,13 @@ class Server {
     transport_.most_connections = std::min(options.connections, raise_file_limit());
     transport_.handle = [this](const HttpRequest& request,
                                const std::shared_ptr<Responder>& responder) {
-      // Nothing that a request holds should throw; if it does, only that request fails.
+      // Nothing but memory should be missing; whatever it is, only that request fails.
       try {
         api_.handle(request, responder);
+      } catch (const std::bad_alloc&) {
+        responder->respond(error_response(out_of_memory()));
       } catch (const std::exception& problem) {
-        log_.note(fmt::format("internal error: {}", problem.what()));
+        log_.note(problem.what());
         responder->respond(error_response({500, "INTERNAL", "an error of the server's own", ""}));
       }
     };
@@ -109,38 +130,38 @@ class Server {
   }
 
   void run() {
-    wait_for_signal();
-    accept();
-    // Whatever a handler throws, the others go on.
-    while (!network_.stopped()) {
-      try {
+    const auto busy = asio::make_work_guard(network_);
+    bool failed = false;
+    // Whatever a handler throws, the others go on, and what it did not begin again begins here.
+    while (!network_.stopped()) try {
+        if (std::exchange(failed, false)) network_.run_for(kFailurePause);
+        if (waiting_ == 0) wait_for_signal();
+        if (accepting_ == 0) accept();
         network_.run();
-      } catch (const std::exception& problem) {
-        log_.note(fmt::format("internal error: {}", problem.what()));
+      } catch (...) {
+        failed = true;
+        log_.note(caught_error().message);
       }
-    }
   }
 
  private:
   void wait_for_signal() {
-    signals_.async_wait([this](const Code& failed, int signal) {
+    signals_.async_wait([this, pending = Pending(waiting_)](const Code& failed, int signal) {
       if (failed) return;
       if (worker_.stopping() && signalled_) std::_Exit(128 + signal);  // a second one: at once
       signalled_ = true;
-      wait_for_signal();
       stop(signal == SIGINT ? "SIGINT" : "SIGTERM");
+      wait_for_signal();
     });
   }
 
   void accept() {
-    acceptor_.async_accept([this](const Code& failed, tcp::socket socket) {
-      if (failed == asio::error::operation_aborted) return;
+    acceptor_.async_accept([this, pending = Pending(accepting_)](const Code& failed,
+                                                                 tcp::socket socket) {
       if (failed) {  // too many files, most likely: better after a moment
         transport_.close_one([](const Connection&) { return true; });
         pause_.expires_after(kAcceptPause);
-        return pause_.async_wait([this](const Code& ended) {
-          if (!ended) accept();
-        });
+        return pause_.async_wait([this, paused = Pending(accepting_)](const Code&) { accept(); });
       }
       Code left;
       const tcp::endpoint remote = socket.remote_endpoint(left);
@@ -153,12 +174,12 @@ class Server {
 
   void stop(const char* why) {
     if (worker_.stopping()) return;
-    log_.note(fmt::format("stopping: {}", why));
-    worker_.stop([this] { finish(); });
     grace_.expires_after(options_.grace);
     grace_.async_wait([this](const Code& ended) {
       if (!ended) worker_.end_active();
     });
+    worker_.stop([this] { finish(); });
+    log_.note(fmt::format("stopping: {}", why));
   }
 
   // Nothing is computed any more. Clients get a moment to take what was written for them.
@@ -167,13 +188,15 @@ class Server {
     leave_when_flushed();
   }
 
-  void leave_when_flushed() {
+  void leave_when_flushed() try {
     if (!transport_.answering() || std::chrono::steady_clock::now() >= flush_until_)
       return network_.stop();
     grace_.expires_after(std::chrono::milliseconds(5));
     grace_.async_wait([this](const Code& ended) {
       if (!ended) leave_when_flushed();
     });
+  } catch (...) {
+    network_.stop();
   }
 
   const ServerOptions& options_;
@@ -186,6 +209,8 @@ class Server {
   asio::signal_set signals_;
   Worker worker_;
   Api api_;
+  int waiting_ = 0;    // for a signal
+  int accepting_ = 0;  // or pausing before it accepts
   bool signalled_ = false;
   std::chrono::steady_clock::time_point flush_until_;
 };
@@ -194,11 +219,19 @@ class Server {
 
 Result<void> serve(ServedModel& model, const ServerOptions& options,
                    const std::function<void(const std::string& url)>& ready) {
-  Server server(model, options);
-  LS_TRY(const std::string url, server.listen());
-  ready(url);
-  server.run();
-  return {};
+  // What one thread gives back, others can have: there is one heap for all, and large pieces go
+  // back to the system.
+  static_cast<void>(::mallopt(M_ARENA_MAX, 1));
+  static_cast<void>(::mallopt(M_MMAP_THRESHOLD, 256 << 10));
+  favour_this_thread();
+  if (!hold_memory_reserve()) return error("{}", kNoMemoryMessage);
+  return no_throw([&]() -> Result<void> {
+    Server server(model, options);
+    LS_TRY(const std::string url, server.listen());
+    ready(url);
+    server.run();
+    return {};
+  });
 }
 
 }  // namespace lockstep::server

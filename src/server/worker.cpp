@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <xxhash.h>
 
+#include "base/memory_reserve.h"
 #include "base/no_throw.h"
 #include "base/output_file.h"
 #include "engine/recording.h"
@@ -14,10 +15,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ApiError problem_of(const Error& failure) {
-  if (failure.message == kNoMemoryMessage)
-    return {500, "OUT_OF_MEMORY", "not enough memory for this job", ""};
-  return {500, "INTERNAL", failure.message, ""};
+// Without memory, a failure that would say more is one of memory too.
+ApiError problem_of(const Error& failure) noexcept {
+  try {
+    if (failure.message != kNoMemoryMessage) return {500, "INTERNAL", failure.message, ""};
+  } catch (const std::bad_alloc&) {
+  }
+  return out_of_memory();
+}
+
+// What has to be said is said when there is memory again. Not for the network thread.
+template <class Say>
+void insist(const Say& say) noexcept {
+  for (;;) try {
+      return say();
+    } catch (...) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
 }
 
 ApiError shutting_down() {
@@ -44,24 +58,31 @@ std::string safe_name(std::string_view id) {
 
 Worker::Worker(boost::asio::io_context& network, ServedModel& model, WorkerOptions options,
                Metrics& metrics)
-    : network_(network),
-      model_(model),
-      options_(std::move(options)),
-      metrics_(metrics),
-      preparer_([this] { prepare(); }),
-      computer_([this] { compute(); }) {}
+    : network_(network), model_(model), options_(std::move(options)), metrics_(metrics) {
+  try {
+    preparer_ = std::thread([this] { prepare(); });
+    computer_ = std::thread([this] { compute(); });
+  } catch (...) {
+    finish();
+    throw;
+  }
+}
 
 Worker::~Worker() {
   if (computing_ != nullptr) computing_->cancel = true;
+  for (const auto& [id, job] : jobs_) job->cancel = true;
+  finish();
+}
+
+void Worker::finish() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  for (const auto& [id, job] : jobs_) job->cancel = true;
   unprepared_.wake.notify_one();
   queue_.wake.notify_one();
-  preparer_.join();
-  computer_.join();
+  if (preparer_.joinable()) preparer_.join();
+  if (computer_.joinable()) computer_.join();
 }
 
 std::optional<ApiError> Worker::submit(const std::shared_ptr<Job>& job) {
@@ -79,9 +100,14 @@ std::optional<ApiError> Worker::submit(const std::shared_ptr<Job>& job) {
     return ApiError{503, "QUEUE_FULL",
                     fmt::format("{} jobs wait already; try again later", waiting), ""};
   }
-  jobs_.emplace(job->id, job);
+  const auto place = jobs_.emplace(job->id, job).first;
+  try {
+    add(unprepared_, job);
+  } catch (...) {
+    jobs_.erase(place);
+    throw;
+  }
   ++preparing_;
-  add(unprepared_, job);
   return std::nullopt;
 }
 
@@ -100,7 +126,13 @@ void Worker::prepared(const std::shared_ptr<Job>& job, const std::optional<ApiEr
   if (problem) {
     job->ended = true;
     jobs_.erase(job->id);
-    return std::exchange(job->listener, nullptr)->refused(*problem);
+    const std::shared_ptr<JobListener> listener = std::exchange(job->listener, nullptr);
+    try {
+      listener->refused(*problem);
+    } catch (...) {
+      listener->lost();
+    }
+    return;
   }
   job->tokens_in = std::ssize(job->request.prompt);
   job->seed = job->request.sampling.seed;
@@ -115,10 +147,12 @@ void Worker::cancel(const std::string& id) {
 }
 
 void Worker::abandon(const std::shared_ptr<Job>& job) {
+  job->cancel = true;
   end_early(job, {499, "CANCELLED", "the client went away", ""}, "disconnected");
 }
 
-void Worker::end_early(const std::shared_ptr<Job>& job, ApiError problem, const char* outcome) {
+void Worker::end_early(const std::shared_ptr<Job>& job, const ApiError& problem,
+                       const char* outcome) {
   job->cancel = true;
   {
     const std::lock_guard lock(mutex_);
@@ -126,26 +160,30 @@ void Worker::end_early(const std::shared_ptr<Job>& job, ApiError problem, const 
     std::erase(queue_.jobs, job);
   }
   JobEnd end;
-  end.problem = std::move(problem);
+  try {
+    end.problem = problem;
+  } catch (const std::bad_alloc&) {
+    end.problem = out_of_memory();
+  }
   end.tokens_out = job->tokens_seen;
   this->end(job, end, outcome);
 }
 
 void Worker::stop(std::function<void()> done) {
+  const ApiError problem = shutting_down();
   stopping_ = true;
   stopped_ = std::move(done);
-  std::vector<std::shared_ptr<Job>> waiting;
-  for (const auto& [id, job] : jobs_)
-    if (!job->prepared) waiting.push_back(job);
   {
     const std::lock_guard lock(mutex_);
-    waiting.insert(waiting.end(), queue_.jobs.begin(), queue_.jobs.end());
     unprepared_.jobs.clear();
     queue_.jobs.clear();
     closed_ = true;
   }
   queue_.wake.notify_one();
-  for (const auto& job : waiting) end_early(job, shutting_down(), "shutdown");
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    const std::shared_ptr<Job> job = next++->second;
+    if (job != computing_) end_early(job, problem, "shutdown");
+  }
 }
 
 void Worker::end_active() {
@@ -178,8 +216,8 @@ void Worker::tell(const std::shared_ptr<Job>& job, std::function<void()> news) {
 void Worker::began(const std::shared_ptr<Job>& job) {
   computing_ = job;
   if (job->ended) return;
-  job->started = true;
   job->listener->started(*job);
+  job->started = true;
 }
 
 void Worker::take(const std::shared_ptr<Job>& job, const JobToken& token) {
@@ -202,23 +240,25 @@ void Worker::over(const std::shared_ptr<Job>& job, const JobEnd& end) {
     this->end(job, end, end.problem ? "error" : std::string(engine::name(end.reason)).c_str());
 }
 
-void Worker::end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome) {
+void Worker::end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome) noexcept {
   if (job->ended) return;
   job->ended = true;
   jobs_.erase(job->id);
-  metrics_.count_job(outcome);
   metrics_.tokens_in += job->started ? job->tokens_in : 0;
   metrics_.tokens_reused += end.reused;
+  if (!job->prepared) --preparing_;
   const std::shared_ptr<JobListener> listener = std::move(job->listener);
   job->listener = nullptr;
-  if (!job->prepared) {
-    --preparing_;
-    listener->accepted(*job);
+  try {
+    metrics_.count_job(outcome);
+    if (!job->prepared) listener->accepted(*job);
+    // Whatever becomes of a job, its first event is that it started.
+    if (!job->started) listener->started(*job);
+    job->started = true;
+    listener->ended(*job, end);
+  } catch (...) {
+    listener->lost();
   }
-  // Whatever becomes of a job, its first event is that it started.
-  if (!job->started) listener->started(*job);
-  job->started = true;
-  listener->ended(*job, end);
 }
 
 std::shared_ptr<Job> Worker::next(Queue& queue) {
@@ -240,23 +280,25 @@ void Worker::prepare() {
       problem = problem_of(caught_error());
     }
     job->fields = {};
-    tell(job, [this, job, problem] { prepared(job, problem); });
+    insist([&] { tell(job, [this, job, problem] { prepared(job, problem); }); });
   }
 }
 
 void Worker::compute() {
   while (const std::shared_ptr<Job> job = next(queue_)) {
-    tell(job, [this, job] { began(job); });
+    insist([&] { tell(job, [this, job] { began(job); }); });
     JobEnd end;
     try {
       end = run(job);
     } catch (...) {
       end.problem = problem_of(caught_error());
     }
-    tell(job, [this, job, end] { over(job, end); });
+    insist([&] { tell(job, [this, job, end] { over(job, end); }); });
   }
-  boost::asio::post(network_, [this] {
-    if (stopped_) stopped_();
+  insist([this] {
+    boost::asio::post(network_, [this] {
+      if (stopped_) stopped_();
+    });
   });
 }
 
@@ -303,6 +345,7 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
       waiting.back().text += emitted.text;
     }
     if (!emitted.held) send();
+    if (!hold_memory_reserve()) throw std::bad_alloc();
     if (options_.probe) options_.probe(*job, count);
   };
   if (options_.probe) options_.probe(*job, 0);

@@ -72,14 +72,15 @@ class Worker {
   JobEnd run(const std::shared_ptr<Job>& job);
   Result<std::string> trace_folder(const std::string& id) const;
 
-  // Has the network thread do it. What it throws ends the job.
+  // Has the network thread do it. What it throws there ends the job.
   void tell(const std::shared_ptr<Job>& job, std::function<void()> news);
   void prepared(const std::shared_ptr<Job>& job, const std::optional<ApiError>& problem);
   void began(const std::shared_ptr<Job>& job);
   void take(const std::shared_ptr<Job>& job, const JobToken& token);
   void over(const std::shared_ptr<Job>& job, const JobEnd& end);
-  void end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome);
-  void end_early(const std::shared_ptr<Job>& job, ApiError problem, const char* outcome);
+  void end(const std::shared_ptr<Job>& job, const JobEnd& end, const char* outcome) noexcept;
+  void end_early(const std::shared_ptr<Job>& job, const ApiError& problem, const char* outcome);
+  void finish();  // the threads
 
   boost::asio::io_context& network_;
   ServedModel& model_;

@@ -11,21 +11,40 @@
 namespace lockstep::faults {
 namespace {
 
+constexpr int64_t kLarge = 4096;
+constexpr int64_t kSetAside = 1 << 20;
+
+void free_what_is_set_aside() {
+  try {
+    for (;;)
+      if (const std::new_handler handler = std::get_new_handler())
+        handler();
+      else
+        return;
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 struct Tap {
   std::atomic<int64_t> left{0};  // until the one that is refused; 0: none is
-  std::atomic<bool> all_from{false};
+  std::atomic<Refuse> what{Refuse::kOne};
   std::atomic<bool> refused{false};
+  std::atomic<int64_t> set_aside{0};
 
-  bool takes() {
+  bool takes(size_t bytes = 0) {
     if (left.load(std::memory_order_relaxed) == 0) return true;
     const int64_t before = left.fetch_sub(1);
-    const bool grants = before > 1 || (before < 1 && !all_from);
-    if (!grants) refused = true;
-    return grants;
+    if (before > 1 || (before < 1 && what == Refuse::kOne)) return true;
+    const bool first = !refused.exchange(true);
+    if (what != Refuse::kLargeFrom) return false;
+    if (first) free_what_is_set_aside();
+    const auto size = static_cast<int64_t>(bytes);
+    return size < kLarge && set_aside.fetch_sub(size) >= size;
   }
-  void set(int64_t number, bool all) {
-    all_from = all;
+  void set(int64_t number, Refuse kind) {
+    what = kind;
     refused = false;
+    set_aside = kSetAside;
     left = number;
   }
 };
@@ -35,7 +54,7 @@ std::atomic<int64_t> live{0};
 std::atomic<bool> json_granted{false};
 
 void* allocate(size_t bytes, size_t alignment) {
-  if (!(json_granted && bytes % 16 == 0) && !memory.takes()) return nullptr;
+  if (!(json_granted && bytes % 16 == 0) && !memory.takes(bytes)) return nullptr;
   const size_t size = bytes == 0 ? 1 : bytes;
   void* data = alignment == 0
                    ? std::malloc(size)
@@ -58,10 +77,10 @@ void release(void* data) {
 }  // namespace
 
 void refuse_memory(int64_t number, Refuse what) {
-  memory.set(number, what == Refuse::kAllFrom);
+  memory.set(number, what);
 }
 void refuse_threads(int64_t number, Refuse what) {
-  threads.set(number, what == Refuse::kAllFrom);
+  threads.set(number, what);
 }
 void grant_json(bool always) {
   json_granted = always;

@@ -6,7 +6,13 @@
 
 namespace lockstep::faults {
 
-enum class Refuse { kOne, kAllFrom };
+enum class Refuse {
+  kOne,
+  kAllFrom,
+  // As a system does that has no more memory: large requests fail, small ones get what the program
+  // had set aside for that moment (std::new_handler).
+  kLargeFrom,
+};
 
 // Refuses the `number`-th request from now on (1: the next), alone or with all that follow.
 void refuse_memory(int64_t number, Refuse what);

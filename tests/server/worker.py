@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -18,10 +19,15 @@ PATIENCE_S = 60
 
 class Worker:
     # One thread unless a test is about several: tests run side by side on few cores.
-    def __init__(self, program, *flags, model="haiku", threads=1, env=None):
+    def __init__(self, program, *flags, model="haiku", threads=1, env=None, limits=None):
         self.log = tempfile.TemporaryFile("w+")
         command = [program, "serve", "-m", str(model), "--port", "0", "--threads", str(threads), *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, **(env or {})})
+
+        def restrict():
+            for what, limit in (limits or {}).items():
+                resource.setrlimit(what, (limit, limit))
+
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, **(env or {})}, preexec_fn=restrict)
         line = self.process.stdout.readline()
         match = re.search(r"http://(\S+):(\d+)", line)
         if not match:
