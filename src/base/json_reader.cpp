@@ -17,11 +17,13 @@ std::string shortened(const nlohmann::json& value) {
   return text;
 }
 
-// Walks over a document without keeping it: stops where brackets are too deep, or a name stands
-// twice in an object, of which the library would keep one. (A callback of its parser could see both
+// Walks over a document without keeping it: stops where brackets are too deep, values too many, or a
+// name stands twice in an object, of which the library would keep one. (A callback of its parser could see both
 // too, but takes quadratic time for an object with many others in it.)
 class Shape final : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit Shape(int64_t most_values) : most_values_(most_values) {}
+
   std::string problem;
 
   bool start_object(size_t) override {
@@ -43,33 +45,41 @@ class Shape final : public nlohmann::json_sax<nlohmann::json> {
     problem = fmt::format("the name '{}' stands twice in an object", printable(name, 80));
     return false;
   }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool null() override { return count(); }
+  bool boolean(bool) override { return count(); }
+  bool number_integer(int64_t) override { return count(); }
+  bool number_unsigned(uint64_t) override { return count(); }
+  bool number_float(double, const std::string&) override { return count(); }
+  bool string(std::string&) override { return count(); }
+  bool binary(nlohmann::json::binary_t&) override { return count(); }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
     return false;
   }
 
  private:
+  bool count() {
+    if (++values_ <= most_values_) return true;
+    problem = fmt::format("found more than {} values, expected fewer", most_values_);
+    return false;
+  }
   bool enter() {
-    if (++depth_ <= kDeepest) return true;
+    if (++depth_ <= kDeepest) return count();
     problem = fmt::format("nested more than {} deep", kDeepest);
     return false;
   }
 
+  int64_t most_values_;
+  int64_t values_ = 0;
   int depth_ = 0;
   std::vector<std::unordered_set<std::string>> names_;  // of the objects that are open
 };
 
 }  // namespace
 
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& source) {
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& source,
+                                  int64_t most_values) {
   try {
-    Shape shape;
+    Shape shape(most_values);
     nlohmann::json::sax_parse(text, &shape);
     if (!shape.problem.empty()) return error("{}: {}", source, shape.problem);
     return nlohmann::json::parse(text);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,10 @@
 
 namespace lockstep {
 
-// The document, or an error with the place. Nesting is bounded, and no object has a name twice.
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& source);
+// The document, or an error with the place. Nesting is bounded, no object has a name twice, and the
+// number of values is bounded where a stranger sends the text: each takes many times its bytes.
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& source,
+                                  int64_t most_values = std::numeric_limits<int64_t>::max());
 
 // A place in a document: "manifest.json: steps[3].shard". The document must outlive it.
 class JsonReader {

@@ -11,13 +11,15 @@
 namespace lockstep::server {
 namespace {
 
+// As many as a prompt of token ids has, and some. The network thread parses them in milliseconds.
+constexpr int64_t kMostValues = 40'000;
 constexpr int64_t kMostStops = 16;
 constexpr int64_t kMostStopChars = 256;
 
 }  // namespace
 
 std::optional<ApiError> parse_body(std::string_view body, nlohmann::json& out) {
-  Result<nlohmann::json> parsed = parse_json(body, "request");
+  Result<nlohmann::json> parsed = parse_json(body, "request", kMostValues);
   if (!parsed.ok()) return ApiError{400, "INVALID_JSON", parsed.error().message, ""};
   if (!parsed->is_object())
     return ApiError{400, "INVALID_JSON", JsonReader(*parsed, "request").wrong("an object").message,

@@ -78,6 +78,26 @@ TEST(JobFields, LimitsAreExact) {
   EXPECT_EQ(with("max_tokens", 0)->field, "max_tokens");
 }
 
+TEST(JobFields, ValuesAreCountedBeforeTheyAreParsed) {
+  const auto body = [](const std::string& item, int64_t count) {
+    std::string text = R"({"prompt": "a, [b", "user": [)";
+    for (int64_t i = 0; i < count; ++i) text += (i > 0 ? "," : "") + item;
+    return text + "]}";
+  };
+  JobFields fields;
+  EXPECT_FALSE(read_completion(body("1", 39'997), fields));
+  EXPECT_FALSE(read_completion(body(R"("[,\"{")", 39'997), fields));
+  EXPECT_FALSE(read_completion(body("[]", 19'998), fields));
+  for (const auto& [item, count] : {std::pair("1", 39'998), {"[]", 19'999}, {"{", 500'000}}) {
+    const auto problem = read_completion(body(item, count), fields);
+    ASSERT_TRUE(problem) << item;
+    EXPECT_EQ(problem->code, "INVALID_JSON");
+    if (count < 100'000) {
+      EXPECT_EQ(problem->message, "request: found more than 40000 values, expected fewer");
+    }
+  }
+}
+
 TEST(JobFields, UnknownFieldsAreNamedWithTheNearestOne) {
   const auto problem = read(read_execute, {{"job_id", "j"}, {"prompt", "p"}, {"max_token", 5}});
   ASSERT_TRUE(problem);
