@@ -25,7 +25,6 @@ constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, read while 
 constexpr size_t kBufferBytes = kPipelineBytes + kReadBytes;
 constexpr uint64_t kChunkHeads = 8;  // how many times larger they may make a body
 constexpr int64_t kLingerBytes = 8 << 20;
-constexpr size_t kUnreadBytes = 16 << 20;  // of an answer that its client does not read
 
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -51,6 +50,7 @@ Connection::~Connection() {
 void Connection::leave() {
   if (place_ == transport_.connections.end()) return;
   hold_body(0);
+  transport_.unread_held -= std::exchange(unread_held_, 0);
   transport_.connections.erase(std::exchange(place_, transport_.connections.end()));
   const auto mine = transport_.of_client.find(client_);
   if (--mine->second == 0) transport_.of_client.erase(mine);
@@ -293,12 +293,12 @@ void Connection::send(std::string_view text) {
   if (state_ != State::kAnswering || complete_) return;
   if (entry.status == 0) begin_events();
   out_ += chunk(text, form_);
-  // Later, since whoever speaks here is the very job that would end.
-  if (out_.size() > kUnreadBytes)
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
-      if (self->out_.size() > kUnreadBytes) self->gone();
-    });
   flush();
+}
+
+void Connection::hold_unread() {
+  const uint64_t bytes = out_.size() + (writing_.size() - written_);
+  transport_.unread_held += bytes - std::exchange(unread_held_, bytes);
 }
 
 void Connection::end() {
@@ -317,7 +317,14 @@ void Connection::write() {
 }
 
 // For whoever answers: a write that cannot begin ends the connection, and the caller hears of it.
-void Connection::flush() try { write(); } catch (...) {
+void Connection::flush() try {
+  write();
+  hold_unread();
+  // Later, since whoever speaks here may be the very job that would end.
+  if (transport_.has_too_much(*this))
+    asio::post(socket_.get_executor(),
+               [self = shared_from_this()] { self->transport_.bound_unread(*self); });
+} catch (...) {
   on_gone = nullptr;
   drop();
   throw;
@@ -327,6 +334,7 @@ void Connection::on_written(const Code& failed, size_t bytes) {
   if (state_ != State::kAnswering) return;
   if (failed) return gone();
   written_ += bytes;
+  hold_unread();
   if (bytes > 0) have_news();
   entry.bytes += static_cast<int64_t>(bytes);
   if (written_ < writing_.size()) {
@@ -336,6 +344,7 @@ void Connection::on_written(const Code& failed, size_t bytes) {
     return;
   }
   writing_.clear();
+  written_ = 0;
   timer_.cancel();
   if (!out_.empty()) return write();
   if (complete_) finish_answer();

@@ -30,6 +30,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   bool has_jobs_answer() const { return answering() && of_job_; }
   bool silent() const { return state_ == State::kIdle || state_ == State::kLingering; }
   uint64_t body_held() const { return body_held_; }
+  uint64_t unread_held() const { return unread_held_; }
 
   void respond(HttpResponse response) override;
   void begin_events() override;
@@ -75,6 +76,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void begin_answer();
   void write();
   void flush();
+  void hold_unread();
   void on_written(const Code& failed, size_t bytes);
   void finish_answer();
   void record();
@@ -94,6 +96,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   State state_ = State::kIdle;
 
   boost::beast::flat_buffer buffer_;  // read and not yet parsed
+  uint64_t unread_held_ = 0;          // of the answer
   uint64_t body_held_ = 0;            // that has arrived, of one that is not whole yet
   uint64_t body_read_ = 0;            // the same with its chunks' heads
   bool watching_ = false;             // a read is under way that no parser waits for

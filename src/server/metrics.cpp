@@ -92,6 +92,8 @@ std::string Metrics::render() const {
           recordings_failed);
   counter("lockstep_log_lines_dropped_total", "Log lines that nobody took in time.",
           log_lines_dropped);
+  counter("lockstep_answers_given_up_total", "Answers that their clients did not read.",
+          answers_given_up);
   out += first_token.render("lockstep_time_to_first_token_seconds",
                             "From a job's acceptance to its first token.");
   out += per_token.render("lockstep_time_per_token_seconds", "From one token to the next.");

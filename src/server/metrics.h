@@ -41,6 +41,7 @@ struct Metrics {
   int64_t tokens_out = 0;
   int64_t recordings_failed = 0;
   int64_t log_lines_dropped = 0;
+  int64_t answers_given_up = 0;
   Histogram first_token;
   Histogram per_token;
 };

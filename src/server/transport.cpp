@@ -46,6 +46,25 @@ void Transport::bound_bodies() {
   }
 }
 
+bool Transport::has_too_much(const Connection& stream) const {
+  return unread_held > all_unread_bytes ||
+         (stream.has_job() && stream.unread_held() > unread_bytes);
+}
+
+void Transport::bound_unread(Connection& stream) {
+  const auto less = [](const Connection* a, const Connection* b) {
+    return a->unread_held() < b->unread_held();
+  };
+  while (has_too_much(stream) && !connections.empty()) {
+    Connection& largest =
+        unread_held > all_unread_bytes ? **std::ranges::max_element(connections, less) : stream;
+    ++metrics.answers_given_up;
+    log.note(fmt::format("{}: gave up an answer: {} bytes were not read, and {} of all answers",
+                         largest.client(), largest.unread_held(), unread_held));
+    largest.drop();
+  }
+}
+
 bool Transport::answering() const {
   return std::ranges::any_of(connections, [](const Connection* c) { return c->answering(); });
 }

@@ -32,7 +32,9 @@ struct Transport {
 
   uint32_t header_bytes = 16 << 10;
   uint64_t body_bytes = 1 << 20;
-  uint64_t all_bodies_bytes = 64 << 20;                              // that have arrived in part
+  uint64_t all_bodies_bytes = 64 << 20;   // that have arrived in part
+  uint64_t unread_bytes = 16 << 20;       // of a stream that its client does not read
+  uint64_t all_unread_bytes = 256 << 20;  // of all answers together
   std::chrono::milliseconds idle_time{std::chrono::minutes(5)};      // between requests
   std::chrono::milliseconds request_time{std::chrono::seconds(10)};  // for one to arrive
   std::chrono::milliseconds stall_time{std::chrono::minutes(2)};     // without a byte taken
@@ -43,11 +45,16 @@ struct Transport {
   std::list<Connection*> connections = {};  // whose last news are oldest comes first
   std::map<std::string, size_t> of_client = {};
   uint64_t bodies_held = 0;
+  uint64_t unread_held = 0;
 
   // Closes a connection, where that is needed for one more of this client. False: none can be.
   bool make_room(const std::string& client);
   // Closes what waits for the rest of a body until all bodies together are within bounds.
   void bound_bodies();
+  // Whether this stream, or all answers together, wait for clients that do not read.
+  bool has_too_much(const Connection& stream) const;
+  // Gives up this stream, or the largest answers, until that is over.
+  void bound_unread(Connection& stream);
   // Closes one that `eligible` allows and no job answers: a silent one before others.
   bool close_one(const std::function<bool(const Connection&)>& eligible);
   bool answering() const;  // somebody waits for an answer, or for the rest of one
