@@ -12,7 +12,11 @@ constexpr int kDeepest = 64;
 std::string shortened(const nlohmann::json& value) {
   if (value.is_array()) return fmt::format("an array of {}", value.size());
   if (value.is_object()) return fmt::format("an object of {}", value.size());
-  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  const auto* whole = value.get_ptr<const std::string*>();
+  // A text may have a megabyte; what is shown comes from its first bytes.
+  const bool long_text = whole != nullptr && whole->size() > 64;
+  std::string text = (long_text ? nlohmann::json(whole->substr(0, 64)) : value)
+                         .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
 }

@@ -98,6 +98,21 @@ TEST(JobFields, ValuesAreCountedBeforeTheyAreParsed) {
   }
 }
 
+TEST(JobFields, LongTextsAreShownByTheirStart) {
+  for (const auto& [unit, shown] : {std::pair<std::string, std::string>("x", std::string(56, 'x')),
+                                    {"\xc3\xa9",
+                                     "\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9"
+                                     "\\u00e9\\u00e9\\u"}}) {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += unit;
+    const auto problem = read(read_completion, {{"prompt", text}});
+    ASSERT_TRUE(problem);
+    EXPECT_TRUE(
+        problem->message.starts_with("request: prompt: found \"" + shown + "..., expected a text"))
+        << problem->message.substr(0, 200);
+  }
+}
+
 TEST(JobFields, UnknownFieldsAreNamedWithTheNearestOne) {
   const auto problem = read(read_execute, {{"job_id", "j"}, {"prompt", "p"}, {"max_token", 5}});
   ASSERT_TRUE(problem);
