@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tokenizer/jinja_interpreter.h"
-#include "tokenizer/jinja_parser.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace lockstep::tokenizer;
+  using namespace lockstep;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const nlohmann::ordered_json context = {
       {"messages",

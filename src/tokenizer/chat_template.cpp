@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "tokenizer/jinja_interpreter.h"
-#include "tokenizer/jinja_parser.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
 
 namespace lockstep::tokenizer {
 

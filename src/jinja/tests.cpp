@@ -1,10 +1,10 @@
 // The tests after "is".
 #include <algorithm>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_text.h"
+#include "jinja/library.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -127,4 +127,4 @@ bool apply_test(const std::string& name, const Value& subject, const Arguments& 
   return test->test(subject, arguments, budget);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -6,18 +6,18 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/jinja_callable.h"
-#include "tokenizer/jinja_value.h"
+#include "jinja/callable.h"
+#include "jinja/value.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
-// jinja_operators.cpp
+// operators.cpp
 Value negative(const Value& value);
 Value positive(const Value& value);
 Value arithmetic(std::string_view symbol, const Value& left, const Value& right, Budget& budget);
 bool compare(std::string_view symbol, const Value& left, const Value& right, Budget& budget);
 
-// jinja_access.cpp
+// access.cpp
 std::vector<Value> elements(const Value& value, Budget& budget);  // what a loop walks over
 int64_t length_of(const Value& value);
 int64_t integer_argument(const Value& value, std::string_view what);
@@ -30,14 +30,14 @@ struct SliceBounds {
 };
 Value get_slice(const Value& value, const SliceBounds& bounds, Budget& budget);
 
-// jinja_methods.cpp, jinja_format.cpp
+// methods.cpp, format.cpp
 bool has_method(const Value& receiver, std::string_view name);
 Value call_method(const Value& receiver, const std::string& name, const Arguments& arguments,
                   Budget& budget);
 std::string format_braces(const std::string& format, const Arguments& arguments, Budget& budget);
 std::string format_percent(const std::string& format, const Value& values, Budget& budget);
 
-// jinja_filters.cpp, jinja_sequence_filters.cpp
+// filters.cpp, sequence_filters.cpp
 using Filter = Value (*)(const Value& subject, const Arguments& arguments, Budget& budget);
 Filter find_text_filter(std::string_view name);
 Filter find_sequence_filter(std::string_view name);
@@ -45,9 +45,9 @@ bool is_filter(std::string_view name);
 Value apply_filter(const std::string& name, const Value& subject, const Arguments& arguments,
                    Budget& budget);
 
-// jinja_tests.cpp
+// tests.cpp
 bool is_test(std::string_view name);
 bool apply_test(const std::string& name, const Value& subject, const Arguments& arguments,
                 Budget& budget);
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,10 +1,10 @@
 // Filters on sequences and dicts.
 #include <algorithm>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_text.h"
+#include "jinja/library.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -263,4 +263,4 @@ Filter find_sequence_filter(std::string_view name) {
   return found == kFilters.end() ? nullptr : found->second;
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

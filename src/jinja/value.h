@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 struct Place {
   int32_t line = 0;
@@ -175,4 +175,4 @@ struct JsonStyle {
 };
 std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

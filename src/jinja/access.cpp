@@ -1,10 +1,10 @@
 // Parts of values: elements, attributes, items and slices.
 #include <algorithm>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_text.h"
+#include "jinja/library.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -208,4 +208,4 @@ Value get_slice(const Value& value, const SliceBounds& bounds, Budget& budget) {
   return undefined(fmt::format("{} cannot be sliced", object_name(value)));
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/jinja_value.h"
+#include "jinja/value.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 struct Statement;
 
@@ -52,4 +52,4 @@ struct Arguments {
 void check_arguments(const Arguments& arguments, std::string_view what,
                      std::initializer_list<std::string_view> names, size_t required);
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

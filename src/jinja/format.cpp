@@ -1,9 +1,9 @@
 // "{} {name}".format(...) and "%s %d" % ...
 #include <charconv>
 
-#include "tokenizer/jinja_library.h"
+#include "jinja/library.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -95,4 +95,4 @@ std::string format_percent(const std::string& format, const Value& values, Budge
   return out;
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 // A byte that is not UTF-8 becomes kRawByte + byte, so that text survives the way there and back.
 constexpr char32_t kRawByte = 0x110000;
@@ -43,4 +43,4 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
 
 std::string float_text(double number);  // repr(float)
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

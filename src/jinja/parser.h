@@ -1,5 +1,4 @@
-// Tokens to a tree. Two files: jinja_parser.cpp has the statements, jinja_parse_expression.cpp
-// the expressions.
+// Tokens to a tree. Two files: parser.cpp has the statements, parse_expression.cpp the expressions.
 #pragma once
 
 #include <initializer_list>
@@ -7,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/jinja_ast.h"
-#include "tokenizer/jinja_lexer.h"
+#include "jinja/ast.h"
+#include "jinja/lexer.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 // Bounds the recursion of parser, interpreter and destructors alike.
 constexpr int32_t kMaxNesting = 200;
@@ -94,4 +93,4 @@ class Parser {
   int32_t loops_ = 0;  // loops around, inside of the current macro
 };
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,4 +1,4 @@
-#include "tokenizer/jinja_text.h"
+#include "jinja/text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 
 #include <locale.h>
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -313,4 +313,4 @@ std::string float_text(double number) {
   return text;
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,11 +1,11 @@
-#include "tokenizer/jinja_lexer.h"
+#include "jinja/lexer.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "tokenizer/jinja_text.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -362,4 +362,4 @@ std::vector<Token> tokenize(std::string_view source) {
   return Lexer(normalize_lines(source)).run();
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

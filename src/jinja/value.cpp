@@ -1,11 +1,11 @@
-#include "tokenizer/jinja_value.h"
+#include "jinja/value.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "tokenizer/jinja_callable.h"
+#include "jinja/callable.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 bool is_number(const Value& value) {
   return value.is<bool>() || value.is<int64_t>() || value.is<double>();
@@ -271,4 +271,4 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
                      [&](const Value& other) { return equal(other, item, budget); });
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/jinja_value.h"
+#include "jinja/value.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 enum class ExpressionKind {
   kConstant,     // value
@@ -84,4 +84,4 @@ struct Statement {
   Body else_body = {};
 };
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

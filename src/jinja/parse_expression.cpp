@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_parser.h"
+#include "jinja/library.h"
+#include "jinja/parser.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 ExpressionPtr Parser::make(ExpressionKind kind, Place place, std::vector<ExpressionPtr> items,
                            std::string name) const {
@@ -350,4 +350,4 @@ void Parser::parse_arguments(Expression& call) {
   update_depth(call);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tokenizer/jinja_text.h"
-#include "tokenizer/jinja_value.h"
+#include "jinja/text.h"
+#include "jinja/value.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -249,4 +249,4 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) 
   return out.take();
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cmath>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_text.h"
+#include "jinja/library.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 void check_arguments(const Arguments& arguments, std::string_view what,
                      std::initializer_list<std::string_view> names, size_t required) {
@@ -292,4 +292,4 @@ Value apply_filter(const std::string& name, const Value& subject, const Argument
   return filter(subject, arguments, budget);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,10 +1,10 @@
 // Methods of str, dict, list and loop.
 #include <algorithm>
 
-#include "tokenizer/jinja_library.h"
-#include "tokenizer/jinja_text.h"
+#include "jinja/library.h"
+#include "jinja/text.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -280,4 +280,4 @@ Value call_method(const Value& receiver, const std::string& name, const Argument
   return loop_cycle(**receiver.as<std::shared_ptr<LoopState>>(), arguments);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/jinja_ast.h"
-#include "tokenizer/jinja_callable.h"
+#include "jinja/ast.h"
+#include "jinja/callable.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 struct Limits {
   uint64_t work = uint64_t{1} << 24;  // units of Budget: at most about 50 ms and 64 MB
@@ -33,7 +33,7 @@ class Interpreter {
   struct Deeper;  // one more level of recursion
   struct Inner;   // a scope of its own
 
-  // jinja_statements.cpp
+  // statements.cpp
   Flow execute(const Body& body);
   Flow execute(const Statement& statement);
   Flow execute_if(const Statement& statement);
@@ -46,7 +46,7 @@ class Interpreter {
   std::string capture(const Body& body);
   void assign(const Expression& target, const Value& value);
 
-  // jinja_evaluate.cpp
+  // evaluate.cpp
   Value evaluate(const Expression& expression);
   Value evaluate_name(const std::string& name);
   Value evaluate_items(const Expression& expression);
@@ -103,4 +103,4 @@ struct Interpreter::Inner {
   std::shared_ptr<Scope> outer;
 };
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/jinja_value.h"
+#include "jinja/value.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 enum class TokenKind {
   kText,  // outside of tags
@@ -41,4 +41,4 @@ std::string describe(const Token& token);
 // Throws TemplateError. The last token is kEnd.
 std::vector<Token> tokenize(std::string_view source);
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

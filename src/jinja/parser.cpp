@@ -1,8 +1,8 @@
-#include "tokenizer/jinja_parser.h"
+#include "jinja/parser.h"
 
 #include <algorithm>
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 bool Parser::skip(std::string_view symbol) {
   if (!peek().is(symbol)) return false;
@@ -254,4 +254,4 @@ ExpressionPtr Parser::parse_single_target(bool allow_attribute) {
   return attribute;
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,7 +1,7 @@
-#include "tokenizer/jinja_interpreter.h"
-#include "tokenizer/jinja_library.h"
+#include "jinja/interpreter.h"
+#include "jinja/library.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 Value Interpreter::evaluate(const Expression& expression) {
   place_ = expression.place;
@@ -177,4 +177,4 @@ Value Interpreter::evaluate_concat(const Expression& expression) {
   return Value(std::move(text));
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,9 +1,9 @@
 // Arithmetic and comparison with Python's meaning.
 #include <cmath>
 
-#include "tokenizer/jinja_library.h"
+#include "jinja/library.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -180,4 +180,4 @@ bool compare(std::string_view symbol, const Value& left, const Value& right, Bud
   return sign == 1 || sign == 0;
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -3,10 +3,10 @@
 #include <array>
 #include <ctime>
 
-#include "tokenizer/jinja_interpreter.h"
-#include "tokenizer/jinja_library.h"
+#include "jinja/interpreter.h"
+#include "jinja/library.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 namespace {
 
@@ -136,4 +136,4 @@ Value Interpreter::make_range(const Arguments& arguments) {
   return make_list(std::move(items), ListKind::kRange);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "tokenizer/jinja_interpreter.h"
-#include "tokenizer/jinja_library.h"
+#include "jinja/interpreter.h"
+#include "jinja/library.h"
 
-namespace lockstep::tokenizer::jinja {
+namespace lockstep::jinja {
 
 Interpreter::~Interpreter() {
   for (const auto& space : namespaces_) space->attributes.clear();
@@ -193,4 +193,4 @@ void Interpreter::assign(const Expression& target, const Value& value) {
   for (size_t i = 0; i < items.size(); ++i) assign(*target.items[i], items[i]);
 }
 
-}  // namespace lockstep::tokenizer::jinja
+}  // namespace lockstep::jinja
