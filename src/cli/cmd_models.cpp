@@ -10,6 +10,7 @@
 
 #include "base/lower.h"
 #include "base/notice.h"
+#include "base/sha256.h"
 #include "base/shown_text.h"
 #include "base/table.h"
 #include "base/text.h"
@@ -18,7 +19,6 @@
 #include "models/catalog.h"
 #include "models/locate.h"
 #include "models/pull.h"
-#include "models/sha256.h"
 
 namespace lockstep::cli {
 namespace models_command {
@@ -154,7 +154,7 @@ Result<models::PullSource> source_of(const Flags& flags) {
   if (!flags.url.empty()) source.url = flags.url;
   if (!flags.member.empty()) source.member = flags.member;
   if (!flags.sha256.empty()) {
-    if (!models::is_sha256(flags.sha256))
+    if (!is_sha256(flags.sha256))
       return error("--sha256 {}: expected 64 hexadecimal digits", printable(flags.sha256, 80));
     const std::string given = ascii_lower(flags.sha256);
     // Another file than the one in the table has another size, too.

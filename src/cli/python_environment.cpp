@@ -7,11 +7,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "base/file_lock.h"
 #include "base/notice.h"
 #include "base/places.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "models/file_lock.h"
 
 namespace lockstep::cli {
 namespace {
@@ -101,8 +101,7 @@ Result<void> make_environment(const PythonNeeds& needs, const std::string& folde
   std::error_code failed;
   fs::create_directories(fs::path(folder).parent_path(), failed);
   if (failed) return error("{}: cannot make the folder: {}", folder, failed.message());
-  LS_TRY(const models::FileLock lock,
-         models::FileLock::take(folder + ".lock", "the making of an environment"));
+  LS_TRY(const FileLock lock, FileLock::take(folder + ".lock", "the making of an environment"));
   // One that was left half-made is made again; one that works is added to.
   if (!lacks(python, needs).ok()) {
     PythonNeeds nothing;

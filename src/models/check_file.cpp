@@ -6,8 +6,8 @@
 
 #include "base/mapped_file.h"
 #include "base/progress.h"
+#include "base/sha256.h"
 #include "gguf/file.h"
-#include "models/sha256.h"
 
 namespace lockstep::models {
 namespace {

@@ -9,9 +9,9 @@
 #include <curl/curl.h>
 
 #include "base/lower.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "models/http_headers.h"
-#include "models/sha256.h"
 
 namespace lockstep::models {
 namespace {

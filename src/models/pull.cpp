@@ -7,12 +7,12 @@
 #include <optional>
 #include <thread>
 
+#include "base/file_lock.h"
 #include "base/mapped_file.h"
 #include "base/notice.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "models/check_file.h"
-#include "models/file_lock.h"
 #include "models/http.h"
 #include "models/part_file.h"
 #include "models/zip_member.h"

@@ -8,7 +8,7 @@
 #include <openssl/crypto.h>
 
 #include "base/lower.h"
-#include "models/sha256.h"
+#include "base/sha256.h"
 
 namespace lockstep::server {
 namespace {
@@ -29,7 +29,7 @@ std::string common_headers(const AnswerForm& form) {
 }
 
 std::string digest(std::string_view text) {
-  models::Sha256 hash;
+  Sha256 hash;
   hash.add(std::as_bytes(std::span(text)));
   return hash.finish();
 }

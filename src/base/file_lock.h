@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace lockstep::models {
+namespace lockstep {
 
 class FileLock {
  public:
@@ -24,4 +24,4 @@ class FileLock {
   int fd_ = -1;
 };
 
-}  // namespace lockstep::models
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "models/sha256.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace lockstep::models {
+namespace lockstep {
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -46,4 +46,4 @@ bool is_sha256(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isxdigit(c); });
 }
 
-}  // namespace lockstep::models
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "models/file_lock.h"
+#include "base/file_lock.h"
 
 #include <cerrno>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace lockstep::models {
+namespace lockstep {
 namespace {
 
 // Whether `path` still names the file behind `fd`: its holder may have removed it meanwhile.
@@ -53,4 +53,4 @@ FileLock::~FileLock() {
   ::close(fd_);
 }
 
-}  // namespace lockstep::models
+}  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep::models {
+namespace lockstep {
 
 class Sha256 {
  public:
@@ -27,4 +27,4 @@ class Sha256 {
 // Whether `text` is 64 hexadecimal digits.
 bool is_sha256(const std::string& text);
 
-}  // namespace lockstep::models
+}  // namespace lockstep
