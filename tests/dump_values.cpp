@@ -42,7 +42,7 @@ struct Collected {
   std::vector<Part> parts;
 };
 
-class Collector : public exec::Observer {
+class Collector : public op::Observer {
  public:
   Collector(const op::Program& program, const Request& request)
       : program_(program), wanted_(program.values.size()) {
@@ -54,7 +54,7 @@ class Collector : public exec::Observer {
 
   bool wants(op::ValueId id) const override { return wanted_[static_cast<size_t>(id)]; }
 
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     Collected::Part part{view.shape, std::vector<double>(static_cast<size_t>(view.size()))};
     for (int64_t i = 0; i < view.size(); ++i) part.numbers[static_cast<size_t>(i)] = view.at(i);
     values_[id].parts.push_back(std::move(part));
@@ -133,7 +133,7 @@ class Collector : public exec::Observer {
 };
 
 // Of the last row; ties go to the lowest id.
-exec::TokenId argmax(const exec::View& logits) {
+exec::TokenId argmax(const View& logits) {
   const int64_t width = logits.shape[1];
   const int64_t first = (logits.shape[0] - 1) * width;
   int64_t best = 0;
@@ -159,7 +159,7 @@ Result<void> dump(const Request& request) {
     const auto tokens = std::span(request.tokens)
                             .subspan(static_cast<size_t>(first),
                                      static_cast<size_t>(std::min(chunk, given - first)));
-    LS_TRY(const exec::View logits,
+    LS_TRY(const View logits,
            executor->run({.tokens = tokens, .all_logits = true, .observer = &collector}));
     next = argmax(logits);
   }
@@ -167,7 +167,7 @@ Result<void> dump(const Request& request) {
     fmt::print("{}{}", i > 0 ? " " : "", next);
     if (i + 1 == request.greedy) break;
     LS_TRY(
-        const exec::View logits,
+        const View logits,
         executor->run({.tokens = std::span(&next, 1), .all_logits = true, .observer = &collector}));
     next = argmax(logits);
   }

@@ -50,7 +50,7 @@ struct Engine {
   std::unique_ptr<exec::Executor> executor;
   std::unique_ptr<trace::Recorder> recorder;
   std::unique_ptr<trace::JsonlLogger> logger;
-  exec::Observers observers;
+  op::Observers observers;
 };
 
 Engine& engine(char** arguments) {

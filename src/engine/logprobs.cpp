@@ -6,7 +6,7 @@
 
 namespace lockstep::engine {
 
-Logprobs logprobs_of(const exec::View& logits, int64_t row, exec::TokenId chosen, int64_t top) {
+Logprobs logprobs_of(const View& logits, int64_t row, exec::TokenId chosen, int64_t top) {
   const int64_t vocabulary = logits.shape.back();
   std::vector<Logprob> all;
   all.reserve(static_cast<size_t>(vocabulary));

@@ -19,6 +19,6 @@ struct Logprobs {
   std::vector<Logprob> top;  // the likeliest first, ties by id
 };
 
-Logprobs logprobs_of(const exec::View& logits, int64_t row, exec::TokenId chosen, int64_t top);
+Logprobs logprobs_of(const View& logits, int64_t row, exec::TokenId chosen, int64_t top);
 
 }  // namespace lockstep::engine

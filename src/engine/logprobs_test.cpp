@@ -42,7 +42,7 @@ TEST(Logprobs, StrangeLogits) {
 
 TEST(Logprobs, TheRowThatIsAskedFor) {
   const std::vector<double> logits = {5, 0, 0, 5};
-  const exec::View view{DType::kF64, logits.data(), {2, 2}};
+  const View view{DType::kF64, logits.data(), {2, 2}};
   EXPECT_EQ(logprobs_of(view, 0, 0, 1).top[0].id, 0);
   EXPECT_EQ(logprobs_of(view, 1, 0, 1).top[0].id, 1);
 }

@@ -40,7 +40,7 @@ class Recording {
   Recording() = default;
   std::unique_ptr<trace::Recorder> recorder_;
   std::unique_ptr<trace::JsonlLogger> logger_;
-  exec::Observers observers_;
+  op::Observers observers_;
 };
 
 }  // namespace lockstep::engine

@@ -86,7 +86,7 @@ int64_t first_largest(int64_t count, At&& at) {
 
 }  // namespace
 
-Result<TokenId> largest(const exec::View& logits, int64_t row) {
+Result<TokenId> largest(const View& logits, int64_t row) {
   const int64_t vocabulary = logits.shape.back();
   const auto* floats = static_cast<const float*>(logits.data) + row * vocabulary;
   const int64_t out =
@@ -97,8 +97,7 @@ Result<TokenId> largest(const exec::View& logits, int64_t row) {
   return static_cast<TokenId>(out);
 }
 
-Result<TokenId> Sampler::choose(const exec::View& logits, int64_t row,
-                                std::span<const TokenId> history) {
+Result<TokenId> Sampler::choose(const View& logits, int64_t row, std::span<const TokenId> history) {
   if (sampling_.greedy()) return largest(logits, row);
   const int64_t vocabulary = logits.shape.back();
   std::vector<double> values(static_cast<size_t>(vocabulary));

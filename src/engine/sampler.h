@@ -31,7 +31,7 @@ Result<void> check(const Sampling& sampling);
 
 // The token with the largest logit of a row, of equal ones the first. NaN is never chosen; where
 // there is nothing else, that is an error.
-Result<TokenId> largest(const exec::View& logits, int64_t row);
+Result<TokenId> largest(const View& logits, int64_t row);
 
 class Sampler {
  public:
@@ -41,7 +41,7 @@ class Sampler {
 
   // `row`: which row of the logits. `history`: all tokens so far. NaN logits are never chosen;
   // where there is nothing else, that is an error.
-  Result<TokenId> choose(const exec::View& logits, int64_t row, std::span<const TokenId> history);
+  Result<TokenId> choose(const View& logits, int64_t row, std::span<const TokenId> history);
 
  private:
   Sampling sampling_;

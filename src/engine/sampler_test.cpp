@@ -14,13 +14,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TokenId choose(const std::vector<double>& logits, const Sampling& sampling,
                const std::vector<TokenId>& history = {}) {
-  const exec::View view{DType::kF64, logits.data(), {1, static_cast<int64_t>(logits.size())}};
+  const View view{DType::kF64, logits.data(), {1, static_cast<int64_t>(logits.size())}};
   return *Sampler(sampling).choose(view, 0, history);
 }
 
 std::map<TokenId, int> counts(const std::vector<double>& logits, const Sampling& sampling,
                               int draws) {
-  const exec::View view{DType::kF64, logits.data(), {1, static_cast<int64_t>(logits.size())}};
+  const View view{DType::kF64, logits.data(), {1, static_cast<int64_t>(logits.size())}};
   Sampler sampler(sampling);
   std::map<TokenId, int> seen;
   for (int i = 0; i < draws; ++i) ++seen[*sampler.choose(view, 0, {})];
@@ -38,13 +38,13 @@ TEST(Sampler, GreedyTakesTheLargestAndTheLowestIdOfATie) {
 
 TEST(Sampler, OnlyNanIsAnError) {
   const std::vector<double> logits = {kNan, kNan};
-  const exec::View view{DType::kF64, logits.data(), {1, 2}};
+  const View view{DType::kF64, logits.data(), {1, 2}};
   EXPECT_FALSE(Sampler({}).choose(view, 0, {}).ok());
 }
 
 TEST(Sampler, ReadsTheGivenRowInFloat) {
   const std::vector<float> logits = {9, 0, 0, 1, 2, 3};
-  const exec::View view{DType::kF32, logits.data(), {2, 3}};
+  const View view{DType::kF32, logits.data(), {2, 3}};
   EXPECT_EQ(*Sampler({}).choose(view, 0, {}), 0);
   EXPECT_EQ(*Sampler({}).choose(view, 1, {}), 2);
 }

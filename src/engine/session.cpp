@@ -66,8 +66,8 @@ Result<Session> Session::create(op::Program program, const tokenizer::Tokenizer*
   });
 }
 
-Result<exec::View> evaluate(exec::Executor& executor, exec::Step step) {
-  Result<exec::View> logits = error("the prompt is empty; it must have at least one token");
+Result<View> evaluate(exec::Executor& executor, exec::Step step) {
+  Result<View> logits = error("the prompt is empty; it must have at least one token");
   std::span<const TokenId> rest = step.tokens;
   while (!rest.empty()) {
     step.tokens = rest.first(std::min(rest.size(), static_cast<size_t>(executor.step_tokens())));
@@ -137,7 +137,7 @@ Result<Outcome> Session::run_loop(const Request& request, const OnToken& on_toke
   };
   step.greedy = goes_on_greedily();
   auto start = std::chrono::steady_clock::now();
-  Result<exec::View> logits = evaluate(*executor_, step);
+  Result<View> logits = evaluate(*executor_, step);
   outcome.prompt_seconds = seconds_since(start);
   prompt_positions_ = executor_->positions();
   start = std::chrono::steady_clock::now();

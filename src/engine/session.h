@@ -21,10 +21,10 @@ struct Request {
   int64_t max_tokens = 256;
   Sampling sampling;
   std::vector<std::string> stops;
-  bool ignore_end = false;             // go on after an end-of-text token
-  exec::Observer* observer = nullptr;  // of every step; may be null
-  bool all_logits = false;             // for the observer: a row for every prompt token
-  int64_t logprobs = -1;               // so many of the likeliest with each token; -1: none
+  bool ignore_end = false;           // go on after an end-of-text token
+  op::Observer* observer = nullptr;  // of every step; may be null
+  bool all_logits = false;           // for the observer: a row for every prompt token
+  int64_t logprobs = -1;             // so many of the likeliest with each token; -1: none
 };
 
 enum class StopReason { kEnd, kStop, kLength, kContext, kCancelled };
@@ -51,7 +51,7 @@ using OnToken = std::function<void(const Emitted&)>;
 
 // Evaluates the step's tokens in pieces, so that memory stays bounded and cancelling is prompt. The
 // logits are those of the last piece.
-Result<exec::View> evaluate(exec::Executor& executor, exec::Step step);
+Result<View> evaluate(exec::Executor& executor, exec::Step step);
 
 class Session {
  public:

@@ -20,7 +20,7 @@ Result<void> generate(exec::Executor& executor, TokenId token, size_t count) {
     exec::Step step;
     step.tokens = {&token, 1};
     step.greedy = i + 1 < count;
-    LS_TRY(const exec::View logits, evaluate(executor, step));
+    LS_TRY(const View logits, evaluate(executor, step));
     LS_TRY(token, largest(logits, 0));
   }
   return {};

@@ -36,12 +36,12 @@ class Counter : public exec::Executor {
   }
 
  protected:
-  Result<exec::View> evaluate(const exec::Step& step) override {
+  Result<View> evaluate(const exec::Step& step) override {
     calls.push_back({positions(), step.tokens.size(), step.tokens[0], step.greedy});
     all_logits |= step.all_logits;
     logits_.assign(kVocabulary, 0);
     logits_[largest_after(step.tokens[0])] = 1;
-    return exec::View{DType::kF64, logits_.data(), {1, kVocabulary}};
+    return View{DType::kF64, logits_.data(), {1, kVocabulary}};
   }
 
  private:

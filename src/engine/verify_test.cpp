@@ -29,7 +29,7 @@ class Holder : public exec::Executor {
   exec::Precision precision() const override { return {}; }
 
  protected:
-  Result<exec::View> evaluate(const exec::Step&) override { return error("not here"); }
+  Result<View> evaluate(const exec::Step&) override { return error("not here"); }
 
  private:
   int64_t wrong_at_;

@@ -1,37 +1,8 @@
 #include "exec/executor.h"
 
-#include <algorithm>
-
 #include "base/no_throw.h"
 
 namespace lockstep::exec {
-
-int64_t View::size() const {
-  int64_t count = 1;
-  for (const int64_t extent : shape) count *= extent;
-  return count;
-}
-
-double View::at(int64_t index) const {
-  return load_number(dtype, static_cast<const std::byte*>(data) + index * size_bytes(dtype));
-}
-
-void Observers::begin_step(int64_t first_position, int64_t tokens) {
-  for (Observer* observer : list_) observer->begin_step(first_position, tokens);
-}
-
-bool Observers::wants(op::ValueId id) const {
-  return std::ranges::any_of(list_, [&](const Observer* observer) { return observer->wants(id); });
-}
-
-void Observers::see(op::ValueId id, const View& view) {
-  for (Observer* observer : list_)
-    if (observer->wants(id)) observer->see(id, view);
-}
-
-void Observers::end_step(bool whole) {
-  for (Observer* observer : list_) observer->end_step(whole);
-}
 
 Result<View> Executor::run(const Step& step) {
   return no_throw([&] { return run_checked(step); });

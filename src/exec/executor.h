@@ -9,21 +9,13 @@
 
 #include "base/dtype.h"
 #include "base/result.h"
+#include "base/view.h"
+#include "op/observer.h"
 #include "op/program.h"
 
 namespace lockstep::exec {
 
 using TokenId = int32_t;
-
-// Numbers that somebody else owns, row-major.
-struct View {
-  DType dtype = DType::kF64;
-  const void* data = nullptr;
-  std::vector<int64_t> shape;
-
-  int64_t size() const;
-  double at(int64_t index) const;  // any dtype, as double
-};
 
 // The arithmetic of an executor, in the words of a trace's manifest.
 struct Precision {
@@ -32,38 +24,11 @@ struct Precision {
   std::string_view kv;           // the cache
 };
 
-// Sees named values as they are computed. Watching leaves every bit of the results as it was.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  virtual void begin_step(int64_t /*first_position*/, int64_t /*tokens*/) {}
-  virtual bool wants(op::ValueId id) const = 0;
-  // `view` is valid during the call. Rows are the step's tokens.
-  virtual void see(op::ValueId id, const View& view) = 0;
-  // Not whole: the step failed or was cancelled.
-  virtual void end_step(bool /*whole*/) {}
-};
-
-// Several observers as one.
-class Observers : public Observer {
- public:
-  void add(Observer* observer) { list_.push_back(observer); }
-  bool empty() const { return list_.empty(); }
-
-  void begin_step(int64_t first_position, int64_t tokens) override;
-  bool wants(op::ValueId id) const override;
-  void see(op::ValueId id, const View& view) override;
-  void end_step(bool whole) override;
-
- private:
-  std::vector<Observer*> list_;
-};
-
 // One call of the forward pass on consecutive tokens, which take the next positions.
 struct Step {
   std::span<const TokenId> tokens;
   bool all_logits = false;                    // a row for every token, not only for the last
-  Observer* observer = nullptr;               // may be null
+  op::Observer* observer = nullptr;           // may be null
   const std::atomic<bool>* cancel = nullptr;  // may be null; looked at between ops
   // The next step is likely to be the token with the largest of these logits, of equal ones the
   // first: an executor may set out on it.

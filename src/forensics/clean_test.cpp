@@ -182,7 +182,7 @@ TEST_F(Clean, TheSameTokenGivesTheSameEmbedding) {
 }
 
 // Shows values to a source.
-class Watcher : public exec::Observer {
+class Watcher : public op::Observer {
  public:
   Watcher(const op::Program& program, DType dtype) : program_(program), dtype_(dtype) {}
   void begin_step(int64_t first_position, int64_t tokens) override {
@@ -190,7 +190,7 @@ class Watcher : public exec::Observer {
     tokens_ = tokens;
   }
   bool wants(op::ValueId id) const override { return program_.value(id).checkpoint; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     const op::Value& value = program_.value(id);
     const bool scores = value.shape == op::Value::Shape::kScores;
     const int64_t rows = scores ? tokens_ : view.shape[0];

@@ -111,7 +111,7 @@ TEST(Sampling, WhatASamplerChoosesIsPossible) {
       for (float& logit : row) logit = static_cast<float>(4 * random.gaussian());
       if (step % 5 == 0) row.back() = -std::numeric_limits<float>::infinity();
       std::erase_if(history, [&](int32_t id) { return id >= static_cast<int32_t>(row.size()); });
-      const exec::View view{DType::kF32, row.data(), {1, static_cast<int64_t>(row.size())}};
+      const View view{DType::kF32, row.data(), {1, static_cast<int64_t>(row.size())}};
       const auto token = sampler.choose(view, 0, history);
       ASSERT_TRUE(token.ok());
       if (std::isinf(row[static_cast<size_t>(*token)])) continue;  // there was nothing else

@@ -43,12 +43,12 @@ struct Recording {
   }
 };
 
-class RecordingObserver : public exec::Observer {
+class RecordingObserver : public op::Observer {
  public:
   RecordingObserver(const op::Program& program, Recording& out) : program_(program), out_(out) {}
   void begin_step(int64_t, int64_t) override {}
   bool wants(op::ValueId id) const override { return program_.value(id).checkpoint; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     Recording::Value value{view.shape, {}};
     for (int64_t i = 0; i < view.size(); ++i) value.numbers.push_back(view.at(i));
     out_.order.push_back(program_.value(id).name);

@@ -99,12 +99,12 @@ bool JsonlLogger::wants(op::ValueId id) const {
   return state_->chosen[static_cast<size_t>(id)];
 }
 
-void JsonlLogger::see(op::ValueId id, const exec::View& view) {
+void JsonlLogger::see(op::ValueId id, const View& view) {
   if (state_->failure == 0 && !no_throw([&] { return add_lines(id, view); }).ok())
     state_->failure = ENOMEM;
 }
 
-Result<void> JsonlLogger::add_lines(op::ValueId id, const exec::View& view) {
+Result<void> JsonlLogger::add_lines(op::ValueId id, const View& view) {
   const int64_t rows = view.shape[0];
   const int64_t width = view.shape[1];
   JsonlRecord record;

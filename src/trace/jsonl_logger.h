@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "exec/executor.h"
+#include "op/observer.h"
 
 namespace lockstep::trace {
 
@@ -19,7 +19,7 @@ struct JsonlLogOptions {
 };
 
 // A line is written when its step is whole, and flushed: nothing waits for the end of the process.
-class JsonlLogger : public exec::Observer {
+class JsonlLogger : public op::Observer {
  public:
   // Appends where the file is there, as several runs of a suite do.
   static Result<std::unique_ptr<JsonlLogger>> create(const op::Program& program,
@@ -28,13 +28,13 @@ class JsonlLogger : public exec::Observer {
 
   void begin_step(int64_t first_position, int64_t tokens) override;
   bool wants(op::ValueId id) const override;
-  void see(op::ValueId id, const exec::View& view) override;
+  void see(op::ValueId id, const View& view) override;
   void end_step(bool whole) override;
 
   Result<void> finish();  // whether everything was written
 
  private:
-  Result<void> add_lines(op::ValueId id, const exec::View& view);
+  Result<void> add_lines(op::ValueId id, const View& view);
   struct State;
   explicit JsonlLogger(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -58,7 +58,7 @@ struct Recorder::State {
   }
 
   // What an executor shows is not ours: whatever it is, it ends the recording at most.
-  Result<void> take(op::ValueId id, const exec::View& view) {
+  Result<void> take(op::ValueId id, const View& view) {
     const std::string& name = program.value(id).name;
     const int64_t plan = plan_of[static_cast<size_t>(id)];
     if (plan < 0) return error("{}: came without being asked for", name);
@@ -161,7 +161,7 @@ bool Recorder::wants_all_logits() const {
   return state_->plan_of[logits] >= 0 && !state_->options.last_logits;
 }
 
-void Recorder::see(op::ValueId id, const exec::View& view) {
+void Recorder::see(op::ValueId id, const View& view) {
   state_->guarded([&] { return state_->take(id, view); });
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "exec/executor.h"
+#include "op/observer.h"
 #include "trace/manifest.h"
 
 namespace lockstep::trace {
@@ -24,7 +24,7 @@ struct RecordOptions {
 //
 // A failure ends the recording, not the generation, whatever it is: a full disk, no memory, a value
 // that an executor shows in another shape or not at all. No call throws; finish() tells it.
-class Recorder : public exec::Observer {
+class Recorder : public op::Observer {
  public:
   // Creates the folder, which must not hold anything. `start` describes engine, model, prompt and
   // sampling.
@@ -36,7 +36,7 @@ class Recorder : public exec::Observer {
 
   void begin_step(int64_t first_position, int64_t tokens) override;
   bool wants(op::ValueId id) const override;
-  void see(op::ValueId id, const exec::View& view) override;
+  void see(op::ValueId id, const View& view) override;
   void end_step(bool whole) override;
 
   // Whether the executor should compute logits for every token.

@@ -189,7 +189,7 @@ TEST_F(FailingRecording, NoMemoryAtAnyPlace) {
           (*recorder)->begin_step(4 * step, 4);
           for (op::ValueId id = 0; id < 3; ++id) {
             // The executor's own memory is not what is tried here.
-            exec::View view{DType::kF32, numbers.data(), {}};
+            View view{DType::kF32, numbers.data(), {}};
             const int64_t left = allocations_left.exchange(-1);
             view.shape = {4, program_.value(id).width};
             allocations_left = left;

@@ -208,11 +208,11 @@ const Trace::Stored* Trace::find(size_t step, std::string_view checkpoint) const
   return stored.data != nullptr ? &stored : nullptr;
 }
 
-std::optional<exec::View> Trace::value(size_t step, std::string_view checkpoint) const {
+std::optional<View> Trace::value(size_t step, std::string_view checkpoint) const {
   const Stored* stored = find(step, checkpoint);
   if (stored == nullptr) return std::nullopt;
   const CheckpointInfo& info = *this->checkpoint(checkpoint);
-  exec::View view{info.dtype, stored->data, {stored->rows, info.width}};
+  View view{info.dtype, stored->data, {stored->rows, info.width}};
   if (stored->kv > 0) view.shape = {info.width, stored->rows, stored->kv};
   return view;
 }

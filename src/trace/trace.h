@@ -10,7 +10,7 @@
 
 #include "base/mapped_file.h"
 #include "base/result.h"
-#include "exec/executor.h"
+#include "base/view.h"
 #include "trace/manifest.h"
 #include "trace/name_map.h"
 #include "trace/safetensors.h"
@@ -34,7 +34,7 @@ class Trace {
 
   // The whole value of a step (index into manifest().steps), as stored; nothing where the step
   // does not have it.
-  std::optional<exec::View> value(size_t step, std::string_view checkpoint) const;
+  std::optional<View> value(size_t step, std::string_view checkpoint) const;
 
   // One position's row: [width], or [heads, positions] with the given stride for attention scores.
   // Nothing where it was not recorded.

@@ -43,7 +43,7 @@ class HonestEngine : public exec::Executor {
   exec::Precision precision() const override { return {}; }  // the test says it
 
  protected:
-  Result<exec::View> evaluate(const exec::Step& step) override {
+  Result<View> evaluate(const exec::Step& step) override {
     count_ = static_cast<int64_t>(step.tokens.size());
     std::vector<Rows<T>> values(program().values.size());
     size_t layer = 0;
@@ -74,9 +74,9 @@ class HonestEngine : public exec::Executor {
       }
     }
     logits_ = values[static_cast<size_t>(program().logits())];
-    return exec::View{std::is_same_v<T, double> ? DType::kF64 : DType::kF32,
-                      logits_.values.data(),
-                      {logits_.rows, logits_.columns}};
+    return View{std::is_same_v<T, double> ? DType::kF64 : DType::kF32,
+                logits_.values.data(),
+                {logits_.rows, logits_.columns}};
   }
 
  private:

@@ -23,21 +23,21 @@ T must(Result<T> result) {
 }
 
 // Passes on only what comes from a position on.
-class From : public exec::Observer {
+class From : public op::Observer {
  public:
-  From(exec::Observer& next, int64_t position) : next_(next), position_(position) {}
+  From(op::Observer& next, int64_t position) : next_(next), position_(position) {}
   void begin_step(int64_t first, int64_t tokens) override {
     on_ = first >= position_;
     if (on_) next_.begin_step(first, tokens);
   }
   bool wants(op::ValueId id) const override { return on_ && next_.wants(id); }
-  void see(op::ValueId id, const exec::View& view) override { next_.see(id, view); }
+  void see(op::ValueId id, const View& view) override { next_.see(id, view); }
   void end_step(bool whole) override {
     if (on_) next_.end_step(whole);
   }
 
  private:
-  exec::Observer& next_;
+  op::Observer& next_;
   int64_t position_;
   bool on_ = false;
 };

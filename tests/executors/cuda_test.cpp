@@ -218,12 +218,12 @@ TEST_F(Cuda, TokensAhead) {
 }
 
 // What was seen of each value, in a few bytes.
-class Digests : public exec::Observer {
+class Digests : public op::Observer {
  public:
   explicit Digests(const op::Program& program, op::ValueId only = -1)
       : of(program.values.size()), only_(only) {}
   bool wants(op::ValueId id) const override { return only_ < 0 || id == only_; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     const std::string_view bytes(static_cast<const char*>(view.data),
                                  static_cast<size_t>(view.size()) * 4);
     size_t& digest = of[static_cast<size_t>(id)];

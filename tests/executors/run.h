@@ -17,11 +17,11 @@
 namespace lockstep {
 
 // Everything that an executor shows, by name; scores as [heads, tokens, positions] of each step.
-class Keeper : public exec::Observer {
+class Keeper : public op::Observer {
  public:
   explicit Keeper(const op::Program& program) : program_(program) {}
   bool wants(op::ValueId) const override { return true; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     std::vector<double>& kept = values[program_.value(id).name];
     for (int64_t i = 0; i < view.size(); ++i) kept.push_back(view.at(i));
   }

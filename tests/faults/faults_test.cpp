@@ -241,10 +241,10 @@ TEST(NoThreads, ARunWithTraceGivesTheSameOrAnError) {
 
 TEST(Exceptions, OfTheCallerEndOneGenerationOnly) {
   const Loaded loaded;
-  struct Watcher : exec::Observer {
+  struct Watcher : op::Observer {
     int64_t left = 0;
     bool wants(op::ValueId) const override { return true; }
-    void see(op::ValueId, const exec::View&) override {
+    void see(op::ValueId, const View&) override {
       if (--left == 0) throw std::runtime_error("seen enough");
     }
   };

@@ -28,11 +28,11 @@ constexpr Case kCases[] = {
 };
 
 // Keeps what it sees, by name.
-class Keeper : public exec::Observer {
+class Keeper : public op::Observer {
  public:
   explicit Keeper(const op::Program& program) : program_(program) {}
   bool wants(op::ValueId id) const override { return program_.value(id).checkpoint; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     auto& values = values_[program_.value(id).name];
     for (int64_t i = 0; i < view.size(); ++i) values.push_back(view.at(i));
   }

@@ -51,7 +51,7 @@ class Recording : public ::testing::TestWithParam<const char*> {
   }
 
   // A prompt in pieces, then token by token; all logits rows, as doubles.
-  std::vector<double> run(exec::Executor& executor, exec::Observer* observer) {
+  std::vector<double> run(exec::Executor& executor, op::Observer* observer) {
     std::vector<double> logits;
     size_t first = 0;
     for (const size_t count :
@@ -78,7 +78,7 @@ class Recording : public ::testing::TestWithParam<const char*> {
 };
 
 // Remembers rows by name and position.
-class RowKeeper : public exec::Observer {
+class RowKeeper : public op::Observer {
  public:
   explicit RowKeeper(const op::Program& program) : program_(program) {}
   void begin_step(int64_t first_position, int64_t tokens) override {
@@ -86,7 +86,7 @@ class RowKeeper : public exec::Observer {
     tokens_ = tokens;
   }
   bool wants(op::ValueId id) const override { return program_.value(id).checkpoint; }
-  void see(op::ValueId id, const exec::View& view) override {
+  void see(op::ValueId id, const View& view) override {
     const bool scores = view.shape.size() == 3;
     const int64_t lines = scores ? view.shape[0] : 1;
     const int64_t width = view.shape.back();
@@ -117,7 +117,7 @@ TEST_P(Recording, ChangesNoBitAndHoldsEveryValue) {
   const auto watched = executor();
   const auto recording = recorder(watched->dtype(), "all");
   RowKeeper keeper(program_);
-  exec::Observers both;
+  op::Observers both;
   both.add(recording.get());
   both.add(&keeper);
   EXPECT_EQ(bits(run(*watched, &both)), bits(expected));

@@ -37,7 +37,7 @@ class SessionOf {
   }
 
   Answer answer(const std::vector<engine::TokenId>& prompt, int64_t tokens,
-                const std::atomic<bool>* cancel = nullptr, exec::Observer* observer = nullptr) {
+                const std::atomic<bool>* cancel = nullptr, op::Observer* observer = nullptr) {
     engine::Request request;
     request.prompt = prompt;
     request.max_tokens = tokens;
@@ -64,13 +64,13 @@ class SessionOf {
   std::unique_ptr<engine::Session> session_;
 };
 
-class Nobody : public exec::Observer {
+class Nobody : public op::Observer {
  public:
   void begin_step(int64_t first_position, int64_t) override {
     if (first < 0) first = first_position;
   }
   bool wants(op::ValueId) const override { return false; }
-  void see(op::ValueId, const exec::View&) override {}
+  void see(op::ValueId, const View&) override {}
   int64_t first = -1;
 };
 

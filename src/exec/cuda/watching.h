@@ -65,7 +65,7 @@ class Watching {
   DeviceMemory scores_;  // of one attention, then its probabilities
 
   // Of the current step.
-  Observer* observer_ = nullptr;
+  op::Observer* observer_ = nullptr;
   int64_t first_position_ = 0, tokens_ = 0;
   bool token_pass_ = false;
   std::vector<Wanted> wanted_;  // in the order of the ops
