@@ -63,8 +63,8 @@ double prompt_multiply_adds(const op::Program& program, int64_t tokens) {
   double sum = 0;
   for (const op::Op& step : program.ops) {
     if (const auto* linear = std::get_if<op::Linear>(&step.what)) {
-      const bool output = step.layer < 0;  // the only matrix outside the layers
-      sum += static_cast<double>(output ? 1 : tokens) * static_cast<double>(linear->weight.rows) *
+      const bool head = step.outputs.front() == program.head;
+      sum += static_cast<double>(head ? 1 : tokens) * static_cast<double>(linear->weight.rows) *
              static_cast<double>(linear->weight.columns);
     } else if (const auto* attention = std::get_if<op::Attention>(&step.what)) {
       sum += positions_seen(*attention, tokens) * static_cast<double>(attention->heads) *

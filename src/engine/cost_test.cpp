@@ -49,12 +49,13 @@ TEST(Cost, ATokenReadsOneRowOfTablesAndAllOfTheRest) {
   norm.bias = weight(Format::kF16, 1, 512);
   const op::Linear linear{weight(Format::kQ8_0, 96, 512), weight(Format::kF32, 1, 96)};
   const op::Linear output{weight(Format::kQ6_K, 1000, 512), std::nullopt};
-  const op::Program program = program_of({{tokens, {}, {}, -1},
-                                          {positions, {}, {}, -1},
-                                          {op::Add{}, {}, {}, -1},
-                                          {norm, {}, {}, 0},
-                                          {linear, {}, {}, 0},
-                                          {output, {}, {}, -1}});
+  op::Program program = program_of({{tokens, {}, {0}, -1},
+                                    {positions, {}, {1}, -1},
+                                    {op::Add{}, {0, 1}, {2}, -1},
+                                    {norm, {2}, {3}, 0},
+                                    {linear, {3}, {4}, 0},
+                                    {output, {3}, {5}, -1}});
+  program.head = 5;
   const Traffic traffic = generation_traffic(program, 9, "f16");
   EXPECT_EQ(traffic.weight_bytes,
             2 * 144 + 4 * 512 + (4 + 2) * 512 + 96 * 16 * 34 + 4 * 96 + 1000 * 2 * 210);
@@ -62,6 +63,11 @@ TEST(Cost, ATokenReadsOneRowOfTablesAndAllOfTheRest) {
   EXPECT_EQ(traffic.bytes(), static_cast<double>(traffic.weight_bytes));
   // The output serves the last token alone.
   EXPECT_EQ(prompt_multiply_adds(program, 9), 9.0 * 96 * 512 + 1000 * 512);
+  // Which matrix is the output's is what the program says, wherever the matrix stands.
+  program.head = 4;
+  EXPECT_EQ(prompt_multiply_adds(program, 9), 96 * 512 + 9.0 * 1000 * 512);
+  program.head = -1;
+  EXPECT_EQ(prompt_multiply_adds(program, 9), 9.0 * (96 + 1000) * 512);
 }
 
 TEST(Cost, AttentionCountsThePositionsThatItSees) {

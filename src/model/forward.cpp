@@ -136,12 +136,13 @@ class ForwardPass {
     const std::string name = weights_.has("output.weight") ? "output.weight" : "token_embd.weight";
     const op::Linear head{weights_.matrix(name, config_.vocabulary, config_.width),
                           weights_.optional_vector("output.bias", config_.vocabulary)};
-    if (config_.logit_divisor == 1) {
-      add(head, {normed}, value("logits", config_.vocabulary));
-      return;
-    }
-    const ValueId raw = add(head, {normed}, inner("output_projection", config_.vocabulary));
-    add(op::Scale{1 / config_.logit_divisor}, {raw}, value("logits", config_.vocabulary));
+    const bool divided = config_.logit_divisor != 1;
+    program_.head = add(head, {normed},
+                        divided ? inner("output_projection", config_.vocabulary)
+                                : value("logits", config_.vocabulary));
+    if (divided)
+      add(op::Scale{1 / config_.logit_divisor}, {program_.head},
+          value("logits", config_.vocabulary));
   }
 
   // The building blocks.

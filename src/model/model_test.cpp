@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 
@@ -156,6 +157,23 @@ TEST_F(ModelTest, OpsReadOnlyWhatEarlierOnesWrote) {
     }
     EXPECT_EQ(program.value(program.logits()).name, "logits");
   }
+}
+
+TEST_F(ModelTest, TheProgramSaysWhichProductTheLogitsComeFrom) {
+  for (const Architecture& arch : architectures())
+    for (const bool divided : {false, true}) {
+      Draft d = draft(std::string(arch.name));
+      if (divided) d.set("granite.logit_scale", 8.0f);
+      auto model = load(d);
+      ASSERT_TRUE(model.ok()) << model.error().message;
+      const op::Program program = *model->program(64);
+      const bool scaled = divided && arch.name == "granite";
+      EXPECT_EQ(program.value(program.head).name, scaled ? "output_projection" : "logits");
+      const auto made = std::ranges::find_if(
+          program.ops, [&](const op::Op& op) { return op.outputs.front() == program.head; });
+      ASSERT_NE(made, program.ops.end());
+      EXPECT_EQ(std::get<op::Linear>(made->what).weight.name, "output.weight") << arch.name;
+    }
 }
 
 TEST_F(ModelTest, AllProblemsAreToldAtOnce) {

@@ -37,6 +37,9 @@ struct Program {
   int64_t layers = 0;
   int64_t vocabulary = 0;
   int64_t context_length = 0;  // the KV cache's positions
+  // The product with the output matrix: the logits, or what the logits are computed from row by
+  // row. Its rows are needed only where somebody reads the logits. -1: the program has none.
+  ValueId head = -1;
 
   ValueId logits() const { return ops.back().outputs.front(); }
   const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }

@@ -52,7 +52,8 @@ class ReferenceExecutor : public Executor {
       for (const op::ValueId id : op.inputs) inputs.push_back(&values[static_cast<size_t>(id)]);
       Matrix last_row;
       const bool last_op = i + 1 == program().ops.size();
-      if (!step.all_logits && (last_op || (projects(op) && !wants(step, op.outputs[0]))))
+      if (!step.all_logits &&
+          (last_op || (op.outputs[0] == program().head && !wants(step, program().head))))
         if (inputs[0]->rows > 1) inputs[0] = &(last_row = only_last_row(*inputs[0]));
       Scores scores;
       Scores* wanted_scores = nullptr;
@@ -85,12 +86,6 @@ class ReferenceExecutor : public Executor {
   }
 
  private:
-  // The one projection outside the layers, which computes the logits or what they are a multiple
-  // of: it needs only the rows that somebody reads.
-  static bool projects(const op::Op& op) {
-    return op.layer < 0 && std::holds_alternative<op::Linear>(op.what);
-  }
-
   static Matrix only_last_row(const Matrix& matrix) {
     Matrix row(1, matrix.columns);
     std::copy_n(matrix.row(matrix.rows - 1), matrix.columns, row.row(0));
