@@ -163,16 +163,8 @@ Result<std::string> JsonReader::text_or(std::string otherwise) const {
   return present() ? text() : Result<std::string>(std::move(otherwise));
 }
 
-Result<bool> JsonReader::boolean_or(bool otherwise) const {
-  return present() ? boolean() : Result<bool>(otherwise);
-}
-
 Result<int64_t> JsonReader::integer_or(int64_t otherwise, int64_t least, int64_t most) const {
   return present() ? integer(least, most) : Result<int64_t>(otherwise);
-}
-
-Result<double> JsonReader::number_or(double otherwise) const {
-  return present() ? number() : Result<double>(otherwise);
 }
 
 }  // namespace lockstep

@@ -40,9 +40,7 @@ class JsonReader {
 
   // The same where absence is fine.
   Result<std::string> text_or(std::string otherwise) const;
-  Result<bool> boolean_or(bool otherwise) const;
   Result<int64_t> integer_or(int64_t otherwise, int64_t least, int64_t most) const;
-  Result<double> number_or(double otherwise) const;
 
   // "<source>: <place>: found <value>, expected <expected>".
   Error wrong(std::string_view expected) const;

@@ -20,8 +20,7 @@ nlohmann::ordered_json to_json(const Sampling& sampling) {
           {"seed", sampling.seed}};
 }
 
-}  // namespace
-
+// "Q4_K" where one format has most of the weights' bytes, as people name files.
 std::string main_format(const gguf::File& file) {
   std::map<std::string_view, size_t> bytes;
   for (const gguf::Tensor& tensor : file.tensors())
@@ -30,6 +29,8 @@ std::string main_format(const gguf::File& file) {
       std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
   return most != bytes.end() ? std::string(most->first) : "";
 }
+
+}  // namespace
 
 trace::Manifest describe(const model::Model& model, const exec::Device& device,
                          const exec::Executor& executor) {

@@ -16,9 +16,6 @@ namespace lockstep::engine {
 trace::Manifest describe(const model::Model& model, const exec::Device& device,
                          const exec::Executor& executor);
 
-// "Q4_K" where one format has most of the weights' bytes, as people name files.
-std::string main_format(const gguf::File& file);
-
 class Recording {
  public:
   // `options` without a folder: no trace. `manifest` is of describe(); the request's prompt and

@@ -79,8 +79,6 @@ class File {
 
   // The same where absence is fine: the given default then; a wrong type is still an error.
   Result<int64_t> integer_or(std::string_view key, int64_t otherwise) const;
-  Result<double> real_or(std::string_view key, double otherwise) const;
-  Result<bool> boolean_or(std::string_view key, bool otherwise) const;
   Result<std::string_view> text_or(std::string_view key, std::string_view otherwise) const;
 
   // Arrays; integers and floats of any width are converted. Pointers stay valid with the File.

@@ -101,12 +101,6 @@ constexpr auto kToText = [](const auto& item) { return to_text(item); };
 Result<int64_t> integer_of(const File& file, std::string_view key, std::optional<int64_t> other) {
   return scalar<int64_t>(file, key, other, "an integer below 2^63", kToInteger);
 }
-Result<double> real_of(const File& file, std::string_view key, std::optional<double> other) {
-  return scalar<double>(file, key, other, "a float (f32 or f64)", kToReal);
-}
-Result<bool> boolean_of(const File& file, std::string_view key, std::optional<bool> other) {
-  return scalar<bool>(file, key, other, "a bool", kToBoolean);
-}
 Result<std::string_view> text_of(const File& file, std::string_view key,
                                  std::optional<std::string_view> other) {
   return scalar<std::string_view>(file, key, other, "a string", kToText);
@@ -118,10 +112,10 @@ Result<int64_t> File::integer(std::string_view key) const {
   return integer_of(*this, key, std::nullopt);
 }
 Result<double> File::real(std::string_view key) const {
-  return real_of(*this, key, std::nullopt);
+  return scalar<double>(*this, key, std::nullopt, "a float (f32 or f64)", kToReal);
 }
 Result<bool> File::boolean(std::string_view key) const {
-  return boolean_of(*this, key, std::nullopt);
+  return scalar<bool>(*this, key, std::nullopt, "a bool", kToBoolean);
 }
 Result<std::string_view> File::text(std::string_view key) const {
   return text_of(*this, key, std::nullopt);
@@ -129,12 +123,6 @@ Result<std::string_view> File::text(std::string_view key) const {
 
 Result<int64_t> File::integer_or(std::string_view key, int64_t otherwise) const {
   return integer_of(*this, key, otherwise);
-}
-Result<double> File::real_or(std::string_view key, double otherwise) const {
-  return real_of(*this, key, otherwise);
-}
-Result<bool> File::boolean_or(std::string_view key, bool otherwise) const {
-  return boolean_of(*this, key, otherwise);
 }
 Result<std::string_view> File::text_or(std::string_view key, std::string_view otherwise) const {
   return text_of(*this, key, otherwise);

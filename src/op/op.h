@@ -114,6 +114,4 @@ struct Scale {
 
 using What = std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale>;
 
-std::string_view kind_name(const What& what);  // "Linear"
-
 }  // namespace lockstep::op

@@ -60,8 +60,7 @@ std::string json_line(const LogEntry& entry) {
   return dump(json);
 }
 
-Log::Log(Format format, bool prompts, Metrics& metrics)
-    : format_(format), prompts_(prompts), metrics_(metrics) {}
+Log::Log(Format format, Metrics& metrics) : format_(format), metrics_(metrics) {}
 
 void Log::request(const LogEntry& entry) noexcept try {
   if (format_ == Format::kText) return write(fmt::format("{} {}", now(), text_line(entry)));

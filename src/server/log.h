@@ -28,9 +28,8 @@ struct LogEntry {
 class Log {
  public:
   enum class Format { kText, kJson };
-  Log(Format format, bool prompts, Metrics& metrics);
+  Log(Format format, Metrics& metrics);
 
-  bool prompts() const { return prompts_; }
   void request(const LogEntry& entry) noexcept;
   void note(std::string_view message) noexcept;  // what happened outside of a request
 
@@ -39,7 +38,6 @@ class Log {
   void drop() noexcept;
 
   Format format_;
-  bool prompts_;
   Metrics& metrics_;
   int64_t dropped_ = 0;  // since the last line that was written
 };

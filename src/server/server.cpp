@@ -63,7 +63,7 @@ class Server {
  public:
   Server(ServedModel& model, const ServerOptions& options)
       : options_(options),
-        log_(options.log, options.log_prompts, metrics_),
+        log_(options.log, metrics_),
         transport_{.handle = {}, .log = log_, .metrics = metrics_, .api_key = options.api_key},
         acceptor_(network_),
         pause_(network_),

@@ -19,7 +19,6 @@ class TokenMap {
   explicit TokenMap(std::span<const std::string> tokens);
 
   TokenId find(std::string_view text) const;  // kNoToken where absent
-  size_t longest_bytes() const { return longest_bytes_; }
 
  private:
   struct Slot {
