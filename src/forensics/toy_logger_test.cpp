@@ -1,5 +1,5 @@
-// The use-after-free of the design's first case, made afresh by a logger that is wrong on purpose
-// (tests/toy_logger.cpp), and named by the scan.
+// A log of memory that was freed before it was written, made afresh by a logger that is wrong on
+// purpose (tests/toy_logger.cpp), and named by the scan.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
