@@ -1,10 +1,10 @@
 // Attention over the cache. A block takes one token, one key-value head with up to kHeads of its
 // query heads, and a span of positions: all of them, or in generation a fixed number, so that the
 // order of the sums depends on the position alone.
-#include "exec/cuda/attention.cuh"
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
+#include "exec/cuda/shared/attention.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "exec/cuda/executor.h"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/stream.h"
+#include "exec/cuda/shared/stream.h"
 
 namespace lockstep::exec::cuda {
 

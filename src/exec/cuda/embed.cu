@@ -1,8 +1,8 @@
 // Rows of a weight as numbers.
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/weights/unit.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

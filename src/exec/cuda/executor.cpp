@@ -6,9 +6,9 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/kv_cache.h"
-#include "exec/cuda/many_rows.h"
-#include "exec/cuda/stream.h"
-#include "exec/cuda/token_pass.h"
+#include "exec/cuda/prompts/many_rows.h"
+#include "exec/cuda/shared/stream.h"
+#include "exec/cuda/tokens/pass.h"
 #include "exec/cuda/watching.h"
 
 namespace lockstep::exec::cuda {

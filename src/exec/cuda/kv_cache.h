@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "exec/cuda/calls.h"
-#include "exec/cuda/memory.h"
+#include "exec/cuda/shared/memory.h"
 #include "op/program.h"
 
 namespace lockstep::exec::cuda {

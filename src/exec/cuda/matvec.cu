@@ -1,9 +1,9 @@
 // Products of weights with one row, as in generation: bound by how fast the weights are read. A
 // warp takes a few rows at a time, so that what it loads of x serves all of them.
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/weights/unit.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

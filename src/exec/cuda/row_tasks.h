@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "exec/cuda/calls.h"
-#include "exec/cuda/weights.h"
+#include "exec/cuda/weights/weights.h"
 #include "exec/plan.h"
 #include "exec/rope_table.h"
 

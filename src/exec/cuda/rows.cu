@@ -6,12 +6,12 @@
 
 #include <cuda_fp16.h>
 
-#include "exec/cuda/activation.cuh"
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/mma.cuh"
-#include "exec/cuda/planes.h"
+#include "exec/cuda/shared/activation.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/shared/mma.cuh"
+#include "exec/cuda/weights/planes.h"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "exec/cuda/row_tasks.h"
-#include "exec/cuda/stream.h"
+#include "exec/cuda/shared/stream.h"
 #include "exec/executor.h"
 
 namespace lockstep::exec::cuda {

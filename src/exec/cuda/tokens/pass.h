@@ -5,10 +5,10 @@
 
 #include <variant>
 
-#include "exec/cuda/graphs.h"
 #include "exec/cuda/row_tasks.h"
-#include "exec/cuda/stream.h"
-#include "exec/cuda/token_calls.h"
+#include "exec/cuda/shared/graphs.h"
+#include "exec/cuda/shared/stream.h"
+#include "exec/cuda/tokens/calls.h"
 
 namespace lockstep::exec::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cuda_fp16.h>
 
-#include "exec/cuda/pipe.cuh"
+#include "exec/cuda/shared/pipe.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

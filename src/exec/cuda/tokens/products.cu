@@ -4,10 +4,10 @@
 // the memory is already at work. One kernel for all formats, so that its code stays in the
 // instruction cache from launch to launch; what runs once a launch is kept short for the same
 // reason.
-#include "exec/cuda/activation.cuh"
-#include "exec/cuda/pipe.cuh"
-#include "exec/cuda/token_input.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/shared/activation.cuh"
+#include "exec/cuda/shared/pipe.cuh"
+#include "exec/cuda/tokens/input.cuh"
+#include "exec/cuda/weights/unit.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "exec/cuda/token_pass.h"
+#include "exec/cuda/tokens/pass.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/shared_by_heads.h"
+#include "exec/cuda/tokens/shared_by_heads.h"
 
 namespace lockstep::exec::cuda {
 

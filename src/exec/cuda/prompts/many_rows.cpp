@@ -1,4 +1,4 @@
-#include "exec/cuda/many_rows.h"
+#include "exec/cuda/prompts/many_rows.h"
 
 #include <algorithm>
 

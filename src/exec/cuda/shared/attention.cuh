@@ -3,9 +3,9 @@
 
 #include <cuda_fp16.h>
 
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/calls.h"
-#include "exec/cuda/mma.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/mma.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -2,11 +2,11 @@
 // query head of a token each), and goes through the positions in tiles of 64 that all of them
 // share. Queries and probabilities go as two halves each; keys and values are halves already, one
 // or two each: the products are those of single precision, and so are the sums.
-#include "exec/cuda/attention.cuh"
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/mma.cuh"
+#include "exec/cuda/shared/attention.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/shared/mma.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -1,11 +1,11 @@
 // Numbers as one or two halves, for the tensor cores: two together keep 22 bits.
 #include <cuda_fp16.h>
 
-#include "exec/cuda/block.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/mma.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/shared/mma.cuh"
+#include "exec/cuda/weights/unit.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

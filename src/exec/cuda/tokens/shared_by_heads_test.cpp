@@ -1,4 +1,4 @@
-#include "exec/cuda/shared_by_heads.h"
+#include "exec/cuda/tokens/shared_by_heads.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 // together. What the cache held before comes in while the projections are still being computed. All
 // products run on the tensor cores: queries and probabilities go as two halves, and so do keys and
 // values where the cache has them so.
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/token_attention.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/tokens/attention.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include <numeric>
 
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/weights.h"
+#include "exec/cuda/weights/weights.h"
 
 namespace lockstep::exec::cuda {
 

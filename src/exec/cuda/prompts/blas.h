@@ -6,7 +6,7 @@
 #include <memory>
 #include <tuple>
 
-#include "exec/cuda/memory.h"
+#include "exec/cuda/shared/memory.h"
 
 namespace lockstep::exec::cuda {
 

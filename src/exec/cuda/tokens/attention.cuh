@@ -3,10 +3,10 @@
 
 #include <cfloat>
 
-#include "exec/cuda/attention.cuh"
-#include "exec/cuda/block.cuh"
-#include "exec/cuda/mma.cuh"
-#include "exec/cuda/token_calls.h"
+#include "exec/cuda/shared/attention.cuh"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/mma.cuh"
+#include "exec/cuda/tokens/calls.h"
 
 namespace lockstep::exec::cuda {
 namespace {

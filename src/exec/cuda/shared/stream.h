@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "exec/cuda/memory.h"
+#include "exec/cuda/shared/memory.h"
 
 namespace lockstep::exec::cuda {
 

@@ -2,10 +2,10 @@
 // both, in shared memory. Every block does it for itself.
 #pragma once
 
-#include "exec/cuda/block.cuh"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/planes.h"
-#include "exec/cuda/token_calls.h"
+#include "exec/cuda/shared/block.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/tokens/calls.h"
+#include "exec/cuda/weights/planes.h"
 
 namespace lockstep::exec::cuda {
 namespace {

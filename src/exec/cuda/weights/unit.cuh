@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exec/cuda/calls.h"
-#include "exec/cuda/planes.h"
+#include "exec/cuda/weights/planes.h"
 #include "quant/blocks.h"
 
 namespace lockstep::exec::cuda {

@@ -1,8 +1,8 @@
 // Attention of many tokens: a block takes one key-value head and 64 columns (a query head of a
 // token each), and goes through the positions in tiles of 32 that all of them share.
-#include "exec/cuda/attention.cuh"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
+#include "exec/cuda/shared/attention.cuh"
+#include "exec/cuda/shared/launch.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {

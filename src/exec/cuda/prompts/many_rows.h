@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
-#include "exec/cuda/blas.h"
 #include "exec/cuda/calls.h"
-#include "exec/cuda/memory.h"
+#include "exec/cuda/prompts/blas.h"
+#include "exec/cuda/shared/memory.h"
 
 namespace lockstep::exec::cuda {
 

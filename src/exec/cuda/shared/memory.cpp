@@ -1,4 +1,4 @@
-#include "exec/cuda/memory.h"
+#include "exec/cuda/shared/memory.h"
 
 #include <algorithm>
 

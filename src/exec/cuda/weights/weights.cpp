@@ -1,4 +1,4 @@
-#include "exec/cuda/weights.h"
+#include "exec/cuda/weights/weights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "base/mapped_file.h"
 #include "base/parallel.h"
 #include "base/progress.h"
-#include "exec/cuda/planes.h"
+#include "exec/cuda/weights/planes.h"
 #include "exec/row_codes.h"
 #include "quant/decode.h"
 

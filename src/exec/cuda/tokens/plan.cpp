@@ -1,11 +1,11 @@
-// How the work of token_products.cu is shared among blocks and warps.
+// How the work of products.cu is shared among blocks and warps.
 #include <algorithm>
 #include <numeric>
 #include <span>
 #include <vector>
 
-#include "exec/cuda/planes.h"
-#include "exec/cuda/token_calls.h"
+#include "exec/cuda/tokens/calls.h"
+#include "exec/cuda/weights/planes.h"
 
 namespace lockstep::exec::cuda {
 namespace {

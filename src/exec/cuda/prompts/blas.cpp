@@ -1,4 +1,4 @@
-#include "exec/cuda/blas.h"
+#include "exec/cuda/prompts/blas.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>

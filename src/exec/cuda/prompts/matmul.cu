@@ -1,8 +1,8 @@
 // Products of weights with many rows, as in prompts: tiles of weights and rows in shared memory,
 // single precision throughout.
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/launch.cuh"
-#include "exec/cuda/unit.cuh"
+#include "exec/cuda/shared/launch.cuh"
+#include "exec/cuda/weights/unit.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {
