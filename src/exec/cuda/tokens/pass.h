@@ -53,6 +53,7 @@ class TokenPass {
 
   explicit TokenPass(Parts& parts) : parts_(parts) {}
   Result<void> allocate();
+  bool build(const Plan& plan, int multiprocessors);  // false: a shape that the kernels do not take
   Result<void> choose_tokens();
   Result<void> enqueue(int pass, int64_t splits, cudaStream_t stream);
 
