@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/log_problems.h"
 #include "cli/model_path.h"
 #include "cli/number_list.h"
 #include "cli/options.h"
@@ -69,8 +70,7 @@ Result<trace::Trace> open_trace_or_log(const std::string& path) {
   const HeldSignals held;  // until the folder is gone
   LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
   LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, folder.path().string()));
-  for (const trace::JsonlProblem& problem : outcome.problems)
-    notice("{}\n", trace::to_text(problem, path));
+  print_problems(outcome.problems, path, "lockstep import --json");
   return trace::Trace::open(folder.path().string());  // stays mapped when the folder goes
 }
 

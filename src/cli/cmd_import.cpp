@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/notice.h"
 #include "base/shown_text.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/log_problems.h"
 #include "cli/options.h"
 #include "trace/jsonl_import.h"
 
@@ -20,9 +20,6 @@ struct Flags {
   bool json = false;
 };
 
-// On a terminal nobody reads more.
-constexpr size_t kShownProblems = 20;
-
 Result<int> run(const Flags& flags) {
   LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(flags.log, flags.trace));
   int64_t left_out = 0;
@@ -33,21 +30,10 @@ Result<int> run(const Flags& flags) {
                                    {"rows", outcome.rows},
                                    {"positions", outcome.positions},
                                    {"checkpoints", outcome.checkpoints},
-                                   {"problems", nlohmann::ordered_json::array()}};
-    for (const trace::JsonlProblem& problem : outcome.problems)
-      json["problems"].push_back({{"line", problem.line},
-                                  {"column", problem.column},
-                                  {"message", problem.message},
-                                  {"truncated", problem.truncated},
-                                  {"kept", problem.kept},
-                                  {"lines", problem.lines},
-                                  {"last_line", problem.last_line}});
+                                   {"problems", problems_json(outcome.problems)}};
     fmt::print("{}\n", json_text(json));
   } else {
-    for (size_t i = 0; i < std::min(outcome.problems.size(), kShownProblems); ++i)
-      notice("{}\n", to_text(outcome.problems[i], flags.log));
-    if (outcome.problems.size() > kShownProblems)
-      notice("... and {} more (--json has all)\n", outcome.problems.size() - kShownProblems);
+    print_problems(outcome.problems, flags.log, "--json");
     fmt::print("{}: {} rows, {} checkpoints at {} positions", printable(flags.trace), outcome.rows,
                outcome.checkpoints, outcome.positions);
     if (left_out > 0) fmt::print("; {} lines left out", left_out);

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <set>
 
-#include "base/notice.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "cli/log_problems.h"
 #include "trace/npz.h"
 
 namespace lockstep::cli {
@@ -21,7 +21,6 @@ using forensics::RowStats;
 using nlohmann::ordered_json;
 
 constexpr size_t kShownClusters = 20;
-constexpr size_t kShownProblems = 10;
 
 std::string share(int64_t part, int64_t whole) {
   if (part == 0) return "0";
@@ -151,10 +150,7 @@ void print_report(const Report& report, const Screen& screen) {
   fmt::print("{}", screen.paint.bold(printable(report.path)));
   if (!report.engine.empty()) fmt::print(" ({})", printable(report.engine));
   fmt::print("\n");
-  for (size_t i = 0; i < std::min(report.problems.size(), kShownProblems); ++i)
-    notice("{}\n", to_text(report.problems[i], report.path));
-  if (report.problems.size() > kShownProblems)
-    notice("... and {} more\n", report.problems.size() - kShownProblems);
+  print_problems(report.problems, report.path, "--json");
   const std::string verdict =
       report.numbers == 0 ? "nothing to scan: no numbers"
       : report.garbage_numbers == 0
@@ -303,15 +299,7 @@ ordered_json to_json(const forensics::Source& source, const Report& report, bool
     out["rows"].push_back(std::move(json));
   }
   out["notes"] = report.notes;
-  out["problems"] = ordered_json::array();
-  for (const trace::JsonlProblem& problem : report.problems)
-    out["problems"].push_back({{"line", problem.line},
-                               {"column", problem.column},
-                               {"message", problem.message},
-                               {"truncated", problem.truncated},
-                               {"kept", problem.kept},
-                               {"lines", problem.lines},
-                               {"last_line", problem.last_line}});
+  out["problems"] = problems_json(report.problems);
   return out;
 }
 
