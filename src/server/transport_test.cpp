@@ -46,7 +46,7 @@ class UnreadAnswers : public testing::Test {
   }
 
   Metrics metrics_;
-  Log log_{Log::Format::kText, false, metrics_};
+  Log log_{Log::Format::kText, metrics_};
   Transport transport_{.handle = {}, .log = log_, .metrics = metrics_, .api_key = ""};
   std::vector<std::shared_ptr<Responder>> answers_;
   std::vector<size_t> gone_;
