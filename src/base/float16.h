@@ -22,15 +22,17 @@ LS_HD inline uint32_t bits_from_float(float value) {
   return bits;
 }
 
+// Without branches, so that rows of halves are converted in wide registers.
 LS_HD inline float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1fu;
-  const uint32_t fraction = half & 0x3ffu;
-  if (exponent == 0x1fu) return float_from_bits(sign | 0x7f800000u | (fraction << 13));
-  if (exponent != 0) return float_from_bits(sign | ((exponent + 112) << 23) | (fraction << 13));
-  // Zero or subnormal: fraction * 2^-24, exact in f32.
-  const float magnitude = static_cast<float>(fraction) * 5.9604644775390625e-8f;
-  return float_from_bits(sign | bits_from_float(magnitude));
+  const uint32_t shifted = static_cast<uint32_t>(half & 0x7fffu) << 13;
+  const uint32_t exponent = shifted & 0x0f800000u;
+  // Exponents are counted from another start; those of infinities and NaNs are the largest.
+  const uint32_t normal = shifted + (112u << 23) + (exponent == 0x0f800000u ? 112u << 23 : 0u);
+  // Subnormal: 2^-14 more than it is, exactly, and then that less.
+  const float small = float_from_bits(shifted + (113u << 23)) - 6.103515625e-05f;
+  const uint32_t is_small = 0u - static_cast<uint32_t>(exponent == 0);
+  return float_from_bits(sign | (bits_from_float(small) & is_small) | (normal & ~is_small));
 }
 
 // Rounds to nearest, ties to even; too large becomes infinity; NaN stays NaN (quiet).

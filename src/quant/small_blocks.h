@@ -112,14 +112,25 @@ LS_HD inline int fifth_bit(const uint8_t* high, int i) {
   return ((high[i / 8] >> (i % 8)) & 1) << 4;
 }
 
+// The codes of a block, by a comparison with one bit each: wide registers have that where they have
+// no shifts of different lengths.
+LS_HD inline void five_bit_codes(const uint8_t* codes, const uint8_t* high, uint8_t* out) {
+  constexpr uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  uint8_t bytes[32];
+  for (int i = 0; i < 32; ++i) bytes[i] = high[i / 8];
+  for (int i = 0; i < 16; ++i) {
+    const int low = (bytes[i] & kBits[i]) != 0 ? 16 : 0;
+    const int upper = (bytes[i + 16] & kBits[i]) != 0 ? 16 : 0;
+    out[i] = static_cast<uint8_t>((codes[i] & 0xf) | low);
+    out[i + 16] = static_cast<uint8_t>((codes[i] >> 4) | upper);
+  }
+}
+
 LS_HD inline void decode(const BlockQ5_0& block, float* out) {
   const float d = half_to_float(block.d);
-  for (int i = 0; i < 16; ++i) {
-    const int low = low_nibble(block.codes[i]) | fifth_bit(block.high, i);
-    const int high = high_nibble(block.codes[i]) | fifth_bit(block.high, i + 16);
-    out[i] = d * static_cast<float>(low - 16);
-    out[i + 16] = d * static_cast<float>(high - 16);
-  }
+  uint8_t codes[32];
+  five_bit_codes(block.codes, block.high, codes);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(codes[i] - 16);
 }
 
 // d * q + m

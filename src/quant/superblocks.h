@@ -35,8 +35,11 @@ LS_HD inline void decode(const BlockQ2_K& block, float* out) {
   for (int group = 0; group < 16; ++group) {
     const float scale = d * static_cast<float>(low_nibble(block.scales[group]));
     const float min = d_min * static_cast<float>(high_nibble(block.scales[group]));
-    for (int i = group * 16; i < group * 16 + 16; ++i)
-      out[i] = mul_add(scale, static_cast<float>(two_bits(block.codes, i)), -min);
+    const uint8_t* codes = block.codes + group / 8 * 32 + group % 2 * 16;
+    for (int i = 0; i < 16; ++i) {
+      const int code = (codes[i] >> (group % 8 / 2 * 2)) & 3;
+      out[group * 16 + i] = mul_add(scale, static_cast<float>(code), -min);
+    }
   }
 }
 
@@ -63,9 +66,12 @@ LS_HD inline void decode(const BlockQ3_K& block, float* out) {
   const float d = half_to_float(block.d);
   for (int group = 0; group < 16; ++group) {
     const float scale = d * static_cast<float>(q3_k_scale(block, group));
-    for (int i = group * 16; i < group * 16 + 16; ++i) {
-      const int high = (block.high[i % 32] >> (i / 32)) & 1;
-      out[i] = scale * static_cast<float>((two_bits(block.codes, i) | high << 2) - 4);
+    const uint8_t* codes = block.codes + group / 8 * 32 + group % 2 * 16;
+    const uint8_t* high = block.high + group % 2 * 16;
+    for (int i = 0; i < 16; ++i) {
+      const int low = (codes[i] >> (group % 8 / 2 * 2)) & 3;
+      out[group * 16 + i] =
+          scale * static_cast<float>((low | ((high[i] >> (group / 2)) & 1) << 2) - 4);
     }
   }
 }
@@ -149,14 +155,21 @@ struct BlockQ6_K {
 };
 static_assert(sizeof(BlockQ6_K) == 210);
 
+// Each half of a block has 64 bytes of low bits and 32 of high bits: 32 values at a time lie in the
+// same bits of consecutive bytes, which compilers turn into wide registers.
 LS_HD inline void decode(const BlockQ6_K& block, float* out) {
   const float d = half_to_float(block.d);
   for (int group = 0; group < 16; ++group) {
     const float scale = d * static_cast<float>(block.scales[group]);
-    for (int i = group * 16; i < group * 16 + 16; ++i) {
-      const int low = (block.low[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4)) & 0xf;
-      const int code = (low | two_bits(block.high, i) << 4) - 32;
-      out[i] = scale * static_cast<float>(code);
+    const int half = group / 8;
+    const int quarter = group % 8 / 2;
+    const uint8_t* low = block.low + half * 64 + quarter % 2 * 32 + group % 2 * 16;
+    const uint8_t* high = block.high + half * 32 + group % 2 * 16;
+    const int low_shift = quarter / 2 * 4;
+    const int high_shift = quarter * 2;
+    for (int i = 0; i < 16; ++i) {
+      const int code = ((low[i] >> low_shift) & 0xf) | (((high[i] >> high_shift) & 3) << 4);
+      out[group * 16 + i] = scale * static_cast<float>(code - 32);
     }
   }
 }
