@@ -22,8 +22,9 @@ Progress::~Progress() {
   if (visible_) std::fputs("\r\033[K", stderr);
 }
 
-void Progress::advance(int64_t amount) {
+void Progress::advance(int64_t amount, double share) {
   done_ += amount;
+  share_ = share > 0 ? share : static_cast<double>(done_) / static_cast<double>(total_);
   draw(done_ == total_);
 }
 
@@ -32,7 +33,7 @@ void Progress::draw(bool force) {
   const auto now = std::chrono::steady_clock::now();
   if (!force && now - last_draw_ < std::chrono::milliseconds(50)) return;
   last_draw_ = now;
-  const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_));
+  const double share = std::min(1.0, share_);
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const std::string tail =
       fmt::format(" {:3.0f}% {}/{} {} {:.0f}s left", 100 * share, done_, total_, unit_,

@@ -16,7 +16,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void advance(int64_t amount);  // call from one thread
+  // Call from one thread. `share`: of the time, where that is not the share of the counts.
+  void advance(int64_t amount, double share = 0);
 
  private:
   void draw(bool force);
@@ -25,6 +26,7 @@ class Progress {
   std::string unit_;
   int64_t total_;
   int64_t done_ = 0;
+  double share_ = 0;
   bool visible_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_draw_;

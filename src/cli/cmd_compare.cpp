@@ -262,9 +262,13 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "--checkpoints", flags->options.checkpoints, kCheckpointSet,
             "logits, layers, ops, all, or names and globs separated by commas")
       ->default_str(flags->options.checkpoints);
-  add_value(app, "--positions", flags->positions, kNumberList,
-            "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: "
-            "all where that is cheap, otherwise a sample)");
+  add_value(
+      app, "--positions", flags->positions, kNumberList,
+      "Positions to replay, such as 0,5,10-20; the verdict is then about those (default: all)");
+  add_number(
+      app, "--budget", flags->options.budget, {0, 1e9},
+      "Seconds that the replay may take, about: where all positions take longer, a sample is "
+      "replayed, and the verdict is about that (default: no limit)");
   add_number(app, "--min-coverage", flags->options.min_coverage, {0, 1},
              "Less than this part of the rows on both sides, 0 to 1, is inconclusive");
   add_value(app, "--names", flags->names, kInputFile,

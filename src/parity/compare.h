@@ -180,7 +180,8 @@ struct Comparison {
 
 struct CompareOptions {
   std::string checkpoints = "all";  // set, names or globs (trace/checkpoints.h)
-  std::vector<int64_t> positions;   // to replay; empty: all where cheap, else a sample
+  std::vector<int64_t> positions;   // to replay; empty: all
+  double budget = 0;                // seconds for which positions are sampled; 0: no limit
   double min_coverage = 0;          // less is inconclusive
   TokenKnowledge tokens;            // of the model's tokenizer
   std::string no_model = "no model file was given (-m)";  // why there is none, a clause

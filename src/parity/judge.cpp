@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 
 #include "base/progress.h"
 #include "base/text.h"
+#include "parity/effort.h"
 #include "parity/replay.h"
 
 namespace lockstep::parity {
@@ -124,6 +126,9 @@ class Judge {
       replays.push_back(std::make_unique<Replay>(side.forwards.front(), side.precision, *side.trace,
                                                  side.tokens, options_.checkpoints, threads_));
     }
+    const std::vector<double> efforts = efforts_of(sides, out);
+    const double total = std::accumulate(efforts.begin(), efforts.end(), 1e-9);
+    double done = 0;
     Progress progress("replaying", static_cast<int64_t>(out.checkpoints.size()), "checkpoints");
     for (CheckpointResult& result : out.checkpoints) {
       const auto started = Clock::now();
@@ -134,11 +139,28 @@ class Judge {
               judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
                     scope_.compared);
       result.seconds += seconds_since(started);
-      progress.advance(1);
+      done += efforts[static_cast<size_t>(&result - out.checkpoints.data())];
+      progress.advance(1, done / total);
       // Traces and models may be larger than memory; every checkpoint has pages of its own.
       for (const Judged& judged : sides) judged.side->trace->release_pages();
       model_.file().release_pages();
     }
+  }
+
+  // By checkpoint: what its judgement costs on these sides.
+  std::vector<double> efforts_of(std::span<const Judged> sides, const Comparison& c) const {
+    std::vector<double> out;
+    for (const CheckpointResult& result : c.checkpoints) {
+      out.push_back(0);
+      const auto id = scope_.ids.find(result.name);
+      if (id == scope_.ids.end()) continue;
+      for (const Judged& judged : sides)
+        if (judged.side->trace->has(result.name))
+          out.back() +=
+              static_cast<double>(judged.side->replayed.size()) *
+              effort_of(judged.side->forwards.front().program, *judged.side->trace, id->second);
+    }
+    return out;
   }
 
   // Where a side does not say what its numbers depended on, and the likeliest does not fit, others

@@ -30,6 +30,27 @@ double largest_deviation(const Rounded& rounded, int64_t row) {
   return largest;
 }
 
+// Numbers that share a scale have the same variance, so many columns at least.
+constexpr int64_t kShared = 32;
+
+// One number for each kShared columns, where all rows have only one there.
+std::optional<Matrix> shared_numbers(const Matrix& matrix) {
+  Matrix out(matrix.rows, (matrix.columns + kShared - 1) / kShared);
+  for (int64_t t = 0; t < matrix.rows; ++t)
+    for (int64_t i = 0; i < matrix.columns; ++i) {
+      double& shared = out.row(t)[i / kShared];
+      if (i % kShared == 0) shared = matrix.row(t)[i];
+      if (matrix.row(t)[i] != shared) return std::nullopt;
+    }
+  return out;
+}
+
+// At least (sqrt(x) - off)^2, without a root.
+double less(double x, double off_squared) {
+  constexpr double kShare = 0x1p-10;
+  return std::max(0.0, x * (1 - kShare) - off_squared / kShare);
+}
+
 // Sums in single precision are off by less than this share of the sum of their terms' sizes: the
 // longest chain of additions has a rounding for each column of a block and one for each block.
 double estimate_error(int64_t columns) {
@@ -63,7 +84,9 @@ struct LinearNoise::Prepared {
   explicit Prepared(const LinearNoise& noise)
       : x(noise.x_), squares(squares_of(noise.x_)), error(estimate_error(noise.x_.columns)) {
     if (!noise.rounds_input_) return;
-    variances.emplace(noise.inputs_.variances);
+    const auto few = shared_numbers(noise.inputs_.variances);
+    shared = few.has_value();
+    variances.emplace(shared ? *few : noise.inputs_.variances);
     errors.emplace(noise.inputs_.errors);
     for (int64_t t = 0; t < noise.x_.rows; ++t)
       deviations.push_back(largest_deviation(noise.inputs_, t));
@@ -72,6 +95,7 @@ struct LinearNoise::Prepared {
   EstimateRows x;
   EstimateRows squares;
   std::optional<EstimateRows> variances;
+  bool shared = false;  // one variance for each kShared columns
   std::optional<EstimateRows> errors;
   std::vector<double> deviations;
   double error;
@@ -84,10 +108,12 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
   const double error = prepared.error;
   const double sum = y - bias;
   Parts parts;
-  const double squares = static_cast<double>(estimates.squares[i]) * prepared.squares.scale[t];
+  // Where adding up does next to nothing beside other rounding, it is left out.
+  const double squares =
+      adding_matters_ ? static_cast<double>(estimates.squares[i]) * prepared.squares.scale[t] : 0;
   parts.squares = squares * (1 - error);
   double partial = parts.squares / 2 + square(sum) / 3;
-  if (x_.columns % kEstimateBlock == 0) {
+  if (adding_matters_ && x_.columns % kEstimateBlock == 0) {
     // Root mean squares of the partial sums, in the order of the terms and its reverse.
     const double share = static_cast<double>(kEstimateBlock) / n_;
     const double scale = prepared.x.scale[t];
@@ -97,17 +123,15 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
         share *
         (static_cast<double>(estimates.partial_squares[i]) * square(scale) - square(last) / 2);
     const double in_order = std::max(mean_squares, square(last) - 2 * last * mean + mean_squares);
-    // No partial sum is off by more than this.
-    const double off = 4 * error * std::sqrt(n_ * squares * (1 + error));
-    if (in_order > square(off)) partial = std::max(partial, square(std::sqrt(in_order) - off));
+    // No partial sum is off by more than 4 errors of all their sizes.
+    partial = std::max(partial, less(in_order, square(4 * error) * n_ * squares * (1 + error)));
   }
   parts.of_sum = square(a_.compute) / 3 * n_ * partial;
   // Of rounded factors: what chance does, and what is meant where that is clearly more.
   const auto of_factors = [&](double chance, double known, double deviation) {
-    const double least =
-        std::fabs(known) - error * deviation * std::sqrt(n_ * chance * (1 + error));
-    const bool meant = least > 0 && square(least) > 4 * chance * (1 + error);
-    return chance * (1 - error) + (meant ? square(least) : 0);
+    const double most = chance * (1 + error);
+    const double meant = less(square(known), square(error * deviation) * n_ * most);
+    return chance * (1 - error) + (meant > 4 * most ? meant : 0);
   };
   if (rounds_input_)
     parts.of_inputs =
@@ -129,18 +153,34 @@ class LinearNoise::PanelEstimates {
   PanelEstimates(const LinearNoise& noise, const Prepared& prepared)
       : noise_(noise), prepared_(prepared), of_(noise.x_.rows), other_(noise.x_.columns) {}
 
-  const Estimates& of(exec::f64::DecodedPanel& panel) {
-    panel_.set(panel, false);
-    panel_.multiply(prepared_.x, {of_.sums.data(), of_.partial.data(), of_.partial_squares.data()});
-    if (noise_.rounds_input_) panel_.multiply(*prepared_.errors, {of_.known.data()});
-    panel_.set(panel, true);
-    panel_.multiply(prepared_.squares, {of_.squares.data()});
-    if (noise_.rounds_input_) panel_.multiply(*prepared_.variances, {of_.chance.data()});
-    if (noise_.of_weight_.rounds()) round_weights(panel);
-    return of_;
+  // To the panel's columns of `variance`.
+  void write(const exec::f64::DecodedPanel& panel, const Matrix& out, Matrix& variance) {
+    estimate(panel);
+    for (int64_t t = 0; t < out.rows; ++t)
+      for (int64_t i = 0; i < panel.rows; ++i) {
+        const int64_t r = panel.first_row + i;
+        variance.row(t)[r] = noise_.at_least(prepared_, of_, t, t * kPanel + i, out.row(t)[r],
+                                             noise_.bias_[static_cast<size_t>(r)]);
+      }
   }
 
  private:
+  void estimate(const exec::f64::DecodedPanel& panel) {
+    panel_.set(panel, false);
+    if (noise_.adding_matters_)
+      panel_.multiply(prepared_.x,
+                      {of_.sums.data(), of_.partial.data(), of_.partial_squares.data()});
+    if (noise_.rounds_input_) panel_.multiply(*prepared_.errors, {of_.known.data()});
+    const bool squares = noise_.adding_matters_ || (noise_.rounds_input_ && !prepared_.shared);
+    if (squares) panel_.set(panel, true);
+    if (noise_.adding_matters_) panel_.multiply(prepared_.squares, {of_.squares.data()});
+    if (noise_.rounds_input_) {
+      if (prepared_.shared) panel_.set_sums_of_squares(panel, kShared);
+      panel_.multiply(*prepared_.variances, {of_.chance.data()});
+    }
+    if (noise_.of_weight_.rounds()) round_weights(panel);
+  }
+
   void round_weights(const exec::f64::DecodedPanel& panel) {
     std::vector<Rounded> rounded;
     for (int64_t r = 0; r < panel.rows; ++r) {
@@ -171,19 +211,30 @@ class LinearNoise::PanelEstimates {
 Matrix LinearNoise::at_least(const Matrix& out) const {
   const Prepared prepared(*this);
   Matrix variance(out.rows, out.columns);
-  const auto make_body = [&]() -> exec::f64::PanelBody {
+  exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {
     return [&, panels = PanelEstimates(*this, prepared)](exec::f64::DecodedPanel& panel) mutable {
-      const Estimates& estimates = panels.of(panel);
-      for (int64_t t = 0; t < out.rows; ++t)
-        for (int64_t i = 0; i < panel.rows; ++i) {
-          const int64_t r = panel.first_row + i;
-          variance.row(t)[r] = at_least(prepared, estimates, t, t * kPanel + i, out.row(t)[r],
-                                        bias_[static_cast<size_t>(r)]);
-        }
+      panels.write(panel, out, variance);
     };
-  };
-  exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, make_body);
+  });
   return variance;
+}
+
+LinearNoise::Evaluated LinearNoise::evaluate() const {
+  const exec::f64::PaddedRows x(x_);
+  const bool exact = exec::f64::fit_single_precision(x_.values);
+  Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
+  const Prepared prepared(*this);
+  exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {
+    return [&, product = exec::f64::PanelProduct(x, x_.columns, exact, false, out.value),
+            panels = PanelEstimates(*this, prepared)](exec::f64::DecodedPanel& panel) mutable {
+      product(panel);
+      for (int64_t t = 0; t < x_.rows; ++t)
+        for (int64_t r = panel.first_row; r < panel.first_row + panel.rows; ++r)
+          out.value.row(t)[r] += bias_[static_cast<size_t>(r)];
+      panels.write(panel, out.value, out.at_least);
+    };
+  });
+  return out;
 }
 
 }  // namespace lockstep::parity

@@ -30,12 +30,9 @@ double of_scales(const Operand& operand, std::span<const double> terms) {
   if (operand.scale_unit == 0) return 0;
   const auto share = static_cast<size_t>(operand.share(static_cast<int64_t>(terms.size())));
   double out = 0;
-  for (size_t first = 0; first < terms.size(); first += share) {
-    double sum = 0;
-    for (const double term : terms.subspan(first, std::min(share, terms.size() - first)))
-      sum += term;
-    out += rounded_once(sum, operand.scale_unit);
-  }
+  for (size_t first = 0; first < terms.size(); first += share)
+    out += rounded_once(sum_of(terms.subspan(first, std::min(share, terms.size() - first))),
+                        operand.scale_unit);
   return out;
 }
 
@@ -52,6 +49,8 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
       coarse_(a_.operands() > a_.compute),
       rounds_input_(coarse_ || of_input_.rounds()),
       n_(static_cast<double>(weight_.columns)),
+      adding_matters_(square(std::max(coarse_ ? a_.operands() : 0, of_input_.relative())) <
+                      32 * n_ * square(a_.compute)),
       inputs_(x.rows, x.columns),
       bias_(static_cast<size_t>(weight_.rows)) {
   for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_})
@@ -103,9 +102,9 @@ double LinearNoise::variance(const Parts& parts, double y, double bias) const {
 double LinearNoise::exactly(const WeightRow& w, int64_t t, double y,
                             std::span<double> terms) const {
   const double* xt = x_.row(t);
-  multiply(w.numbers, xt, terms);
+  const double sum = multiply(w.numbers, xt, terms);
   const double bias = bias_[static_cast<size_t>(w.index)];
-  const auto [of_sum, squares] = noise_of_sum(terms, a_.compute, bias);
+  const auto [of_sum, squares] = noise_of_sum(terms, sum, a_.compute, bias, false);
   Parts parts{.of_sum = of_sum, .squares = squares};
   parts.vanishing = of_vanishing(n_, w.squares, input_squares_[static_cast<size_t>(t)], a_.compute);
   if (rounds_input_) parts.of_inputs = of_rounded(inputs_, t, 0, w.numbers);

@@ -28,6 +28,13 @@ class LinearNoise {
   // (noise_at_least.cpp).
   Matrix at_least(const Matrix& out) const;
 
+  // weight · x + bias, and what its variances are at least, from one decoding of the weight.
+  struct Evaluated {
+    Matrix value;
+    Matrix at_least;
+  };
+  Evaluated evaluate() const;
+
  private:
   // A row of the weight, decoded, and what is known of it.
   struct WeightRow {
@@ -65,7 +72,8 @@ class LinearNoise {
   const Operand of_weight_;
   const bool coarse_;  // activations were handed on in a smaller type
   const bool rounds_input_;
-  const double n_;  // terms of a sum
+  const double n_;             // terms of a sum
+  const bool adding_matters_;  // beside the rounding of activations
   Rounded inputs_;
   std::vector<double> bias_;           // by row of the weight
   std::vector<double> input_squares_;  // by row of x

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "parity/rounding.h"
+#include "parity/term_statistics.h"
 
 namespace lockstep::parity {
 namespace {
@@ -120,15 +121,8 @@ Rounded round_rows(const Operand& operand, const Matrix& matrix, std::span<const
 
 double of_rounded(const Rounded& rounded, int64_t row, int64_t first,
                   std::span<const double> others) {
-  const double* errors = rounded.errors.row(row) + first;
-  const double* variances = rounded.variances.row(row) + first;
-  double variance = 0;
-  double known = 0;
-  for (size_t i = 0; i < others.size(); ++i) {
-    variance += square(others[i]) * variances[i];
-    known += others[i] * errors[i];
-  }
-  return with_known(variance, known);
+  return with_known(sum_of_squares_times(others, rounded.variances.row(row) + first),
+                    sum_of_products(others, rounded.errors.row(row) + first));
 }
 
 }  // namespace lockstep::parity

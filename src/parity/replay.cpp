@@ -91,8 +91,7 @@ Matrix Replay::read(op::ValueId id, Positions positions) const {
     int64_t kept = std::min(width, row.width);
     if (scores) kept = std::min(kept, step_end(trace_, positions[r]));
     for (int64_t line = 0; line < lines; ++line)
-      for (int64_t i = 0; i < kept; ++i)
-        out.row(static_cast<int64_t>(r))[line * width + i] = row.at(line, i);
+      row.read(line, 0, kept, out.row(static_cast<int64_t>(r)) + line * width);
   }
   return out;
 }
@@ -170,8 +169,7 @@ Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
   out->value = Matrix(static_cast<int64_t>(positions.size()), derived->value.columns);
   for (size_t r = 0; r < positions.size(); ++r)
     if (const auto row = usable_row(id, positions[r]))
-      for (int64_t i = 0; i < out->value.columns; ++i)
-        out->value.row(static_cast<int64_t>(r))[i] = row->at(0, i);
+      row->read(0, 0, out->value.columns, out->value.row(static_cast<int64_t>(r)));
   copy_rows(derived->value, missing_rows, out->value);
   out->variance = Matrix(out->value.rows, out->value.columns);
   copy_rows(derived->variance, missing_rows, out->variance);
@@ -188,8 +186,21 @@ Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
 Replay::Estimated Replay::derive(op::ValueId id, Positions positions) {
   const auto key = std::pair(id, std::vector(positions.begin(), positions.end()));
   if (const auto found = derived_.find(key); found != derived_.end()) return found->second;
+  const size_t rows = derived_at_a_time(id);
+  const Estimated out =
+      positions.size() <= rows ? derive_some(id, positions) : derive_in_parts(id, positions, rows);
+  if (out != nullptr)
+    derived_numbers_ += static_cast<int64_t>(out->value.values.size()) * (2 + kSamples);
+  if (derived_numbers_ > kKept) {
+    derived_.clear();
+    derived_numbers_ = 0;
+  }
+  return derived_[key] = out;
+}
+
+Replay::Estimated Replay::derive_some(op::ValueId id, Positions positions) {
   auto outcome = evaluate(id, positions);
-  if (!outcome) return derived_[key] = nullptr;
+  if (!outcome) return nullptr;
   Estimate& out = outcome->estimate;
   if (out.samples.empty()) out.samples.assign(kSamples, out.value);
   for (size_t s = 0; s < out.samples.size(); ++s)
@@ -200,8 +211,31 @@ Replay::Estimated Replay::derive(op::ValueId id, Positions positions) {
       for (int64_t i = 0; i < out.value.columns; ++i)
         out.samples[s].row(row)[i] += std::sqrt(outcome->own.row(row)[i]) * random.gaussian();
     }
-  derived_numbers_ += static_cast<int64_t>(out.value.values.size()) * (2 + kSamples);
-  return derived_[key] = std::make_shared<const Estimate>(std::move(out));
+  return std::make_shared<const Estimate>(std::move(out));
+}
+
+// So that what it is made from need not be there for all positions at once.
+Replay::Estimated Replay::derive_in_parts(op::ValueId id, Positions positions, size_t rows) {
+  auto out = std::make_shared<Estimate>();
+  const auto count = static_cast<int64_t>(positions.size());
+  for (size_t first = 0; first < positions.size(); first += rows) {
+    const Estimated part =
+        derive_some(id, positions.subspan(first, std::min(rows, positions.size() - first)));
+    if (part == nullptr) return nullptr;
+    const int64_t columns = part->value.columns;
+    if (first == 0) {
+      out->value = out->variance = Matrix(count, columns);
+      out->samples.assign(kSamples, out->value);
+    }
+    const auto append = [&](const Matrix& from, Matrix& to) {
+      std::ranges::copy(from.values, to.row(static_cast<int64_t>(first)));
+    };
+    append(part->value, out->value);
+    append(part->variance, out->variance);
+    for (size_t s = 0; s < kSamples; ++s) append(part->samples[s], out->samples[s]);
+    out->tainted.insert(out->tainted.end(), part->tainted.begin(), part->tainted.end());
+  }
+  return out;
 }
 
 std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positions) {

@@ -54,6 +54,8 @@ class Replay {
  private:
   // Examples of a value that was not recorded. Their spread is taken over whole rows.
   static constexpr int kSamples = 2;
+  // Numbers of values that were not recorded which are kept for reuse.
+  static constexpr int64_t kKept = 1 << 25;
 
   static bool is_scores(const op::Value& value) { return value.shape == op::Value::Shape::kScores; }
 
@@ -85,6 +87,8 @@ class Replay {
 
   Estimated obtain(op::ValueId id, Positions positions);
   Estimated derive(op::ValueId id, Positions positions);
+  Estimated derive_some(op::ValueId id, Positions positions);
+  Estimated derive_in_parts(op::ValueId id, Positions positions, size_t rows);
   std::optional<Outcome> evaluate(op::ValueId id, Positions positions);
   std::optional<Outcome> evaluate_attention(const op::Op& op, op::ValueId id, Positions positions);
   // What was recorded beside what it should have been.
@@ -99,6 +103,7 @@ class Replay {
   std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
   size_t rows_at_a_time(op::ValueId id, Positions positions) const;
+  size_t derived_at_a_time(op::ValueId id) const;
   Matrix at_positions(const op::Op& op, Positions positions,
                       const std::function<Matrix(const op::What&)>& compute) const;
   void sample(const Evaluate& evaluate, std::span<const Estimated> inputs, Estimate& out) const;
@@ -113,6 +118,7 @@ class Replay {
   int threads_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
+  int64_t end_ = 0;  // after the last position that is being judged
 };
 
 }  // namespace lockstep::parity

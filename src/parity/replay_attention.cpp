@@ -108,7 +108,8 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   // The engine's own step may reach beyond the positions that were asked for; what it saw there
   // counts where it recorded that it did.
   const int64_t last = from_probs || from_scores ? width - 1 : *std::ranges::max_element(positions);
-  std::vector<int64_t> all(static_cast<size_t>(last + 1));
+  // For all rows that are judged now, so that they are found only once.
+  std::vector<int64_t> all(static_cast<size_t>(std::max(last + 1, end_)));
   std::iota(all.begin(), all.end(), int64_t{0});
   Matrix start;
   if (from_probs || from_scores) start = read(op.outputs[from_probs ? 2 : 1], positions);

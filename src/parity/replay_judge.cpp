@@ -8,9 +8,11 @@
 namespace lockstep::parity {
 namespace {
 
-// Numbers of a value that are judged at a time, and that are kept for reuse.
-constexpr int64_t kJudgedAtATime = 1 << 22;
-constexpr int64_t kKept = 1 << 26;
+// Numbers of a value that are judged at a time, fewer where others must be computed for it, and
+// that are kept for reuse. Each takes 8 bytes in some matrices at a time.
+constexpr int64_t kJudgedAtATime = 1 << 24;
+constexpr int64_t kDerivedAtATime = 1 << 22;
+constexpr int64_t kKept = 1 << 25;
 
 // Of the differences in one row, over those that are finite.
 double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
@@ -34,21 +36,37 @@ std::vector<int64_t> Replay::recorded_of(op::ValueId id, Positions positions) co
   return there;
 }
 
+// Rows for which all that lies in the value's layer can be there at once.
+size_t Replay::derived_at_a_time(op::ValueId id) const {
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  int64_t widest = program_.value(id).width;
+  for (const op::Op& each : program_.ops)
+    if (each.layer == op.layer)
+      for (const op::ValueId value : each.inputs)
+        widest = std::max(widest, program_.value(value).width);
+  return static_cast<size_t>(std::max<int64_t>(1, kDerivedAtATime / widest));
+}
+
+// Memory is bounded whatever the length of a trace.
 size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
-  int64_t columns = program_.value(id).width;
-  if (is_scores(program_.value(id))) columns *= positions.back() + 1;
-  return static_cast<size_t>(std::max<int64_t>(1, kJudgedAtATime / columns));
+  const op::Value& value = program_.value(id);
+  const int64_t columns = value.width * (is_scores(value) ? positions.back() + 1 : 1);
+  auto rows = static_cast<size_t>(std::max<int64_t>(1, kJudgedAtATime / columns));
+  const op::Op& op = *producer_[static_cast<size_t>(id)];
+  if (!std::ranges::all_of(op.inputs,
+                           [&](op::ValueId input) { return recorded(input, positions); }))
+    rows = std::min(rows, derived_at_a_time(id));
+  // In parts of about the same size.
+  const size_t parts = (positions.size() + rows - 1) / rows;
+  return (positions.size() + parts - 1) / parts;
 }
 
 std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
                                                    std::span<const int64_t> positions,
                                                    Settle settle) {
-  if (derived_numbers_ > kKept) {
-    derived_.clear();
-    derived_numbers_ = 0;
-  }
   const std::vector<int64_t> there = recorded_of(id, positions);
   if (there.empty()) return std::nullopt;
+  end_ = there.back() + 1;
   const size_t rows = rows_at_a_time(id, there);
   std::vector<OwnError> out;
   for (size_t first = 0; first < there.size(); first += rows) {
@@ -71,7 +89,7 @@ std::optional<Matrix> Replay::actual_rows(op::ValueId id, Positions positions) c
   for (int64_t r = 0; r < out.rows; ++r) {
     const auto row = *trace_.row(value.name, positions[static_cast<size_t>(r)]);
     if (row.lines != 1 || row.width < width) return std::nullopt;
-    for (int64_t i = 0; i < width; ++i) out.row(r)[i] = row.at(0, i);
+    row.read(0, 0, width, out.row(r));
   }
   return out;
 }
@@ -98,7 +116,8 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
 std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions,
                                                         Settle settle) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
-  if (settle == Settle::kWorst && std::holds_alternative<op::Linear>(op.what) && recorded(op.inputs[0], positions))
+  if (settle == Settle::kWorst && std::holds_alternative<op::Linear>(op.what) &&
+      recorded(op.inputs[0], positions))
     return judge_linear(id, positions);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
@@ -125,7 +144,9 @@ std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
     op::ValueId id, std::span<const int64_t> positions) {
   std::vector<std::vector<Element>> out;
   const bool scores = is_scores(program_.value(id));
-  const size_t rows = positions.empty() ? 1 : rows_at_a_time(id, positions);
+  if (positions.empty()) return {};
+  end_ = positions.back() + 1;
+  const size_t rows = rows_at_a_time(id, positions);
   for (size_t first = 0; first < positions.size(); first += rows) {
     const auto some = positions.subspan(first, std::min(rows, positions.size() - first));
     const auto held = hold(id, some);

@@ -2,30 +2,39 @@
 // least, which shows how wrong each can be at most; what that leaves open is judged exactly.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "base/parallel.h"
 #include "exec/f64/ops.h"
 #include "parity/noise_linear.h"
 #include "parity/replay.h"
+#include "parity/rounding.h"
 
 namespace lockstep::parity {
 namespace {
 
+// Of as many columns as were recorded.
+bool same_numbers(const Matrix& actual, const Matrix& value) {
+  for (int64_t r = 0; r < actual.rows; ++r)
+    if (!std::equal(actual.row(r), actual.row(r) + actual.columns, value.row(r))) return false;
+  return true;
+}
+
 class Settling {
  public:
-  Settling(const Matrix& actual, const Matrix& value, const LinearNoise& noise,
-           std::span<const int64_t> positions, const std::vector<bool>& tainted)
+  Settling(const Matrix& actual, LinearNoise::Evaluated evaluated, const LinearNoise& noise,
+           std::span<const int64_t> positions, const std::vector<bool>& tainted, int threads)
       : actual_(actual),
-        value_(value),
+        value_(std::move(evaluated.value)),
+        variance_(std::move(evaluated.at_least)),
         noise_(noise),
         positions_(positions),
         tainted_(tainted),
-        variance_(value.rows, value.columns) {
-    // Nothing has to be granted to a row that is as it should be.
-    if (differ()) variance_ = noise.at_least(value);
-    for (int64_t r = 0; r < actual.rows; ++r) {
-      out_.emplace_back();
-      measure(r, false);
-    }
+        threads_(threads),
+        out_(positions.size()) {
+    std::vector<int64_t> all(positions.size());
+    std::iota(all.begin(), all.end(), int64_t{0});
+    measure(all, false);
   }
 
   // The worst row, whichever it is, and every defect.
@@ -36,23 +45,25 @@ class Settling {
     for (const int64_t r : open_rows(best))
       for (const int64_t column : elements_above(r, best)) elements.push_back({r, column});
     noise_.find(std::move(elements), value_, variance_);
-    for (const int64_t r : open_rows(best)) measure(r, false);
+    measure(open_rows(best), false);
     settle(open_rows(best));
     return std::move(out_);
   }
 
  private:
-  bool differ() const {
-    for (int64_t r = 0; r < actual_.rows; ++r)
-      if (!std::ranges::equal(numbers(actual_, r), numbers(value_, r))) return true;
-    return false;
-  }
   OwnError& row(int64_t r) { return out_[static_cast<size_t>(r)]; }
   std::span<const double> numbers(const Matrix& matrix, int64_t r) const {
     return {matrix.row(r), static_cast<size_t>(actual_.columns)};
   }
 
-  void measure(int64_t r, bool settled) {
+  void measure(const std::vector<int64_t>& rows, bool settled) {
+    const auto some = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) measure_row(rows[static_cast<size_t>(i)], settled);
+    };
+    parallel_for(std::ssize(rows), std::max<int64_t>(1, 10'000 / actual_.columns), some, threads_);
+  }
+
+  void measure_row(int64_t r, bool settled) {
     OwnError own =
         compare_row(numbers(actual_, r), numbers(value_, r), numbers(variance_, r), false);
     own.position = positions_[static_cast<size_t>(r)];
@@ -70,7 +81,7 @@ class Settling {
     for (const int64_t r : rows)
       for (int64_t column = 0; column < value_.columns; ++column) elements.push_back({r, column});
     noise_.find(std::move(elements), value_, variance_);
-    for (const int64_t r : rows) measure(r, true);
+    measure(rows, true);
   }
 
   // As the worst of a checkpoint is chosen: the first of those that are equal.
@@ -107,11 +118,12 @@ class Settling {
   }
 
   const Matrix& actual_;
-  const Matrix& value_;
+  const Matrix value_;
+  Matrix variance_;  // exact where that was asked for, else at least
   const LinearNoise& noise_;
   std::span<const int64_t> positions_;
   const std::vector<bool>& tainted_;
-  Matrix variance_;  // exact where that was asked for, else at least
+  const int threads_;
   std::vector<OwnError> out_;
 };
 
@@ -129,10 +141,19 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positi
     arithmetic.largest = largest;
   }
   const op::Linear& linear = std::get<op::Linear>(op.what);
-  const Matrix* const inputs[] = {&input->value};
-  const Matrix value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_);
   const LinearNoise noise(linear, input->value, arithmetic, threads_);
-  return Settling(*actual, value, noise, positions, input->tainted).run();
+  LinearNoise::Evaluated evaluated;
+  if (arithmetic.compute < kSingle) {
+    // Our own reference is exact; then nothing has to be granted.
+    const Matrix* const inputs[] = {&input->value};
+    evaluated.value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_);
+    evaluated.at_least = same_numbers(*actual, evaluated.value)
+                             ? Matrix(evaluated.value.rows, evaluated.value.columns)
+                             : noise.at_least(evaluated.value);
+  } else {
+    evaluated = noise.evaluate();
+  }
+  return Settling(*actual, std::move(evaluated), noise, positions, input->tainted, threads_).run();
 }
 
 }  // namespace lockstep::parity

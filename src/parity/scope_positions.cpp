@@ -1,24 +1,17 @@
-// Which positions are replayed: the user's, or all where that is cheap, or a sample.
+// Which positions are replayed: all, or the user's, or a sample where there is little time.
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <span>
 
+#include "base/parallel.h"
+#include "parity/effort.h"
 #include "parity/scope.h"
 
 namespace lockstep::parity {
 namespace {
 
-// Multiply-adds that a replay may cost before positions are sampled: some tens of seconds.
-constexpr double kReplayBudget = 3e10;
 constexpr int64_t kFewest = 4;
-
-int64_t affordable_positions(const op::Program& program) {
-  double cost = 0;
-  for (const op::Op& op : program.ops)
-    if (const auto* linear = std::get_if<op::Linear>(&op.what))
-      cost += 4 * static_cast<double>(linear->weight.rows * linear->weight.columns);
-  return std::max(kFewest, static_cast<int64_t>(kReplayBudget / cost));
-}
 
 // At most about `most` of them: the first and the last, those around `turn`, and the rest evenly.
 std::vector<int64_t> sample(std::span<const int64_t> all, int64_t most, int64_t turn) {
@@ -56,7 +49,12 @@ Result<void> choose_replayed(const CompareOptions& options, const model::Model& 
   const int64_t context = model.config().context_length;
   const std::set<int64_t> wanted(options.positions.begin(), options.positions.end());
   const std::vector<int64_t> chosen(wanted.begin(), wanted.end());
-  const int64_t affordable = affordable_positions(*scope.program());
+  const int64_t affordable =
+      options.budget > 0
+          ? std::max(kFewest,
+                     positions_within(options.budget, *scope.program(),
+                                      options.threads > 0 ? options.threads : available_cores()))
+          : std::numeric_limits<int64_t>::max();
   const int64_t turn = scope.reference.trace->manifest().prompt_tokens;
   const std::vector<int64_t> shared = sample(scope.compared, affordable, turn);
   const auto left = std::max(kFewest, affordable - static_cast<int64_t>(shared.size()));
@@ -99,8 +97,8 @@ Result<void> choose_replayed(const CompareOptions& options, const model::Model& 
   }
   if (scope.sampled)
     out.notes.push_back(
-        fmt::format("{} of {} positions were replayed, and of each checkpoint the one where the "
-                    "sides differ most; --positions chooses others",
+        fmt::format("{} of {} positions were replayed in the time given (--budget), and of each "
+                    "checkpoint the one where the sides differ most",
                     scope.judged.size(), scope.compared.size()));
   if (!scope.compared.empty() && scope.compared.back() >= context)
     out.notes.push_back(fmt::format(

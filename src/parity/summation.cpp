@@ -116,7 +116,11 @@ double worst_error(std::span<const double> terms, const TermStatistics& of, doub
 
 SumNoise noise_of_sum(std::span<const double> terms, double unit_of_type, double start,
                       bool closely) {
-  const double sum = sum_of(terms);
+  return noise_of_sum(terms, sum_of(terms), unit_of_type, start, closely);
+}
+
+SumNoise noise_of_sum(std::span<const double> terms, double sum, double unit_of_type, double start,
+                      bool closely) {
   TermStatistics of = statistics_of(terms, sum, unit_of_type, 0);
   if (start != 0) {
     const TermStatistics other = statistics_of(terms, sum, unit_of_type, start);

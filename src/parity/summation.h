@@ -15,5 +15,8 @@ struct SumNoise {
 // only where their sizes let it matter.
 SumNoise noise_of_sum(std::span<const double> terms, double unit_of_type, double start = 0,
                       bool closely = false);
+// The same where the sum is known.
+SumNoise noise_of_sum(std::span<const double> terms, double sum, double unit_of_type, double start,
+                      bool closely);
 
 }  // namespace lockstep::parity

@@ -130,8 +130,34 @@ LS_WIDE void add_small(const double* terms, size_t count, double large, double* 
   *seen = across_lanes(lanes);
 }
 
-LS_WIDE void multiply_all(const double* a, const double* b, size_t count, double* out) {
-  for (size_t i = 0; i < count; ++i) out[i] = a[i] * b[i];
+LS_WIDE double add_products(const double* a, const double* b, size_t count, bool squared) {
+  TermLanes sums = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    LS_LOAD(x, a + i, count - i);
+    LS_LOAD(y, b + i, count - i);
+    sums += (squared ? x * x : x) * y;
+  }
+  double lanes[kTermLanes];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  return across_lanes(lanes);
+}
+
+LS_WIDE double multiply_all(const double* a, const double* b, size_t count, double* out) {
+  TermLanes sums = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    LS_LOAD(x, a + i, count - i);
+    LS_LOAD(y, b + i, count - i);
+    const TermLanes products = x * y;
+    sums += products;
+    if (count - i >= kTermLanes) {
+      std::memcpy(out + i, &products, sizeof products);
+    } else {
+      for (size_t j = 0; i + j < count; ++j) out[i + j] = products[j];
+    }
+  }
+  double lanes[kTermLanes];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  return across_lanes(lanes);
 }
 
 }  // namespace
@@ -150,8 +176,8 @@ std::optional<double> mean_size(std::span<const double> terms, double large) {
   return count > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
-void multiply(std::span<const double> a, const double* b, std::span<double> out) {
-  multiply_all(a.data(), b, out.size(), out.data());
+double multiply(std::span<const double> a, const double* b, std::span<double> out) {
+  return multiply_all(a.data(), b, out.size(), out.data());
 }
 
 double sum_of(std::span<const double> numbers) {
@@ -159,6 +185,14 @@ double sum_of(std::span<const double> numbers) {
   double squares = 0;
   add_all(numbers.data(), numbers.size(), &sum, &squares);
   return sum;
+}
+
+double sum_of_products(std::span<const double> a, const double* b) {
+  return add_products(a.data(), b, a.size(), false);
+}
+
+double sum_of_squares_times(std::span<const double> a, const double* b) {
+  return add_products(a.data(), b, a.size(), true);
 }
 
 double sum_of_squares(std::span<const double> numbers) {

@@ -25,8 +25,12 @@ TermStatistics statistics_of(std::span<const double> terms, double sum, double u
 // Of the sizes up to `large`; nothing where there are none.
 std::optional<double> mean_size(std::span<const double> terms, double large);
 
-void multiply(std::span<const double> a, const double* b, std::span<double> out);
+// The products, and their sum.
+double multiply(std::span<const double> a, const double* b, std::span<double> out);
 double sum_of(std::span<const double> numbers);
+// Of the products of two, and of those with the squares of the first.
+double sum_of_products(std::span<const double> a, const double* b);
+double sum_of_squares_times(std::span<const double> a, const double* b);
 double sum_of_squares(std::span<const double> numbers);
 
 }  // namespace lockstep::parity

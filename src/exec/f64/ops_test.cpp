@@ -140,7 +140,7 @@ TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
           const Matrix x = matrix(rows, kStride, numbers);
           std::vector<double> sums(static_cast<size_t>(rows * kPanel * kLanes));
           std::vector<double> lost(sums.size());
-          each->add({w.row(0), kStride, x.row(0), kStride, rows, columns, exact}, sums.data(),
+          each->add({w.row(0), kStride, x.row(0), kStride, rows, columns, exact, true}, sums.data(),
                     lost.data());
           for (int64_t t = 0; t < rows; ++t)
             for (int64_t r = 0; r < kPanel; ++r) {

@@ -24,88 +24,71 @@ int64_t row_stride(int64_t columns) {
   return rounded_up(columns, 16) + 16;
 }
 
+Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int threads) {
+  const PaddedRows padded(x);
+  // Weights are single precision: with such an x, 48 digits hold a product.
+  const bool exact = !squared && fit_single_precision(x.values);
+  Matrix out(x.rows, weight.rows);
+  for_each_panel(weight, x.rows, threads,
+                 [&] { return PanelProduct(padded, x.columns, exact, squared, out); });
+  return out;
+}
+
+}  // namespace
+
 bool fit_single_precision(std::span<const double> numbers) {
   return std::ranges::all_of(
       numbers, [](double x) { return static_cast<double>(static_cast<float>(x)) == x; });
 }
 
-// Doubles for the kernels: [rows, stride].
-struct PaddedRows {
-  int64_t stride = 0;
-  AlignedVector<double> numbers;
+PaddedRows::PaddedRows(int64_t row_count, int64_t columns)
+    : rows(row_count), stride(row_stride(columns)), numbers(static_cast<size_t>(rows * stride)) {}
 
-  PaddedRows(int64_t rows, int64_t columns)
-      : stride(row_stride(columns)), numbers(static_cast<size_t>(rows * stride)) {}
-  double* row(int64_t index) { return numbers.data() + index * stride; }
-  const double* row(int64_t index) const { return numbers.data() + index * stride; }
-};
-
-// Multiplies panels with the rows of x.
-class PanelProduct {
- public:
-  PanelProduct(const PaddedRows& x, bool exact_products, bool squared, Matrix& out)
-      : x_(x),
-        exact_products_(exact_products),
-        squared_(squared),
-        sums_(static_cast<size_t>(std::min(kRowsAtATime, out.rows) * kPanel * kLanes)),
-        lost_(sums_.size()),
-        out_(out) {}
-
-  void operator()(const DecodedPanel& panel) {
-    PaddedRows w(kPanel, panel.columns);
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      const float* from = panel.floats.data() + r * panel.stride;
-      std::copy_n(from, panel.columns, w.row(r));
-      if (squared_)
-        for (int64_t i = 0; i < panel.columns; ++i) w.row(r)[i] *= w.row(r)[i];
-    }
-    for (int64_t first = 0; first < out_.rows; first += kRowsAtATime)
-      some_rows(panel, w, first, std::min(kRowsAtATime, out_.rows - first));
-  }
-
- private:
-  void some_rows(const DecodedPanel& panel, const PaddedRows& w, int64_t first, int64_t count) {
-    std::ranges::fill(sums_, 0.0);
-    std::ranges::fill(lost_, 0.0);
-    for (int64_t column = 0; column < panel.columns; column += kBlock) {
-      const int64_t columns = std::min(kBlock, rounded_up(panel.columns - column, kLanes));
-      products().add({.w = w.row(0) + column,
-                      .w_stride = w.stride,
-                      .x = x_.row(first) + column,
-                      .x_stride = x_.stride,
-                      .x_rows = count,
-                      .columns = columns,
-                      .exact_products = exact_products_},
-                     sums_.data(), lost_.data());
-    }
-    for (int64_t t = 0; t < count; ++t)
-      for (int64_t r = 0; r < panel.rows; ++r) {
-        const int64_t place = (t * kPanel + r) * kLanes;
-        out_.row(first + t)[panel.first_row + r] = reference::with_lost(
-            reference::across(sums_.data() + place), reference::across(lost_.data() + place));
-      }
-  }
-
-  const PaddedRows& x_;
-  bool exact_products_;
-  bool squared_;
-  AlignedVector<double> sums_;
-  AlignedVector<double> lost_;
-  Matrix& out_;
-};
-
-Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int threads) {
-  PaddedRows padded(x.rows, x.columns);
-  for (int64_t t = 0; t < x.rows; ++t) std::copy_n(x.row(t), x.columns, padded.row(t));
-  // Weights are single precision: with such an x, 48 digits hold a product.
-  const bool exact = !squared && fit_single_precision(x.values);
-  Matrix out(x.rows, weight.rows);
-  for_each_panel(weight, x.rows, threads,
-                 [&] { return PanelProduct(padded, exact, squared, out); });
-  return out;
+PaddedRows::PaddedRows(const Matrix& matrix) : PaddedRows(matrix.rows, matrix.columns) {
+  for (int64_t t = 0; t < rows; ++t) std::copy_n(matrix.row(t), matrix.columns, row(t));
 }
 
-}  // namespace
+PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared,
+                           Matrix& out)
+    : x_(x),
+      w_(kPanel, columns),
+      exact_products_(exact_products),
+      squared_(squared),
+      sums_(static_cast<size_t>(std::min(kRowsAtATime, out.rows) * kPanel * kLanes)),
+      lost_(sums_.size()),
+      out_(out) {}
+
+void PanelProduct::operator()(const DecodedPanel& panel) {
+  for (int64_t r = 0; r < kPanel; ++r) {
+    const float* from = panel.floats.data() + r * panel.stride;
+    std::copy_n(from, panel.columns, w_.row(r));
+    if (squared_)
+      for (int64_t i = 0; i < panel.columns; ++i) w_.row(r)[i] *= w_.row(r)[i];
+  }
+  for (int64_t first = 0; first < out_.rows; first += kRowsAtATime)
+    some_rows(panel, first, std::min(kRowsAtATime, out_.rows - first));
+}
+
+void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t count) {
+  for (int64_t column = 0; column < panel.columns; column += kBlock) {
+    const int64_t columns = std::min(kBlock, rounded_up(panel.columns - column, kLanes));
+    products().add({.w = w_.row(0) + column,
+                    .w_stride = w_.stride,
+                    .x = x_.row(first) + column,
+                    .x_stride = x_.stride,
+                    .x_rows = count,
+                    .columns = columns,
+                    .exact_products = exact_products_,
+                    .first = column == 0},
+                   sums_.data(), lost_.data());
+  }
+  for (int64_t t = 0; t < count; ++t)
+    for (int64_t r = 0; r < panel.rows; ++r) {
+      const int64_t place = (t * kPanel + r) * kLanes;
+      out_.row(first + t)[panel.first_row + r] = reference::with_lost(
+          reference::across(sums_.data() + place), reference::across(lost_.data() + place));
+    }
+}
 
 DecodedPanel::DecodedPanel(int64_t column_count)
     : columns(column_count),
@@ -176,6 +159,21 @@ void EstimatePanel::set(const DecodedPanel& panel, bool squared) {
         for (int64_t r = 0; r < kTogether; ++r) out[r] *= out[r];
     }
   std::fill(numbers_.begin() + panel.columns * kPanel, numbers_.end(), 0.0F);
+}
+
+void EstimatePanel::set_sums_of_squares(const DecodedPanel& panel, int64_t together) {
+  const int64_t sums = (panel.columns + together - 1) / together;
+  numbers_.assign(static_cast<size_t>(rounded_up(sums, kEstimateBlock) * kPanel), 0.0F);
+  for (int64_t r = 0; r < panel.rows; ++r) {
+    const float* row = panel.floats.data() + r * panel.stride;
+    for (int64_t i = 0; i < sums; ++i) {
+      float sum = 0;
+      for (int64_t column = i * together; column < std::min(panel.columns, (i + 1) * together);
+           ++column)
+        sum += row[column] * row[column];
+      numbers_[static_cast<size_t>(i * kPanel + r)] = sum;
+    }
+  }
 }
 
 void EstimatePanel::multiply(const EstimateRows& x, const EstimatedSums& out) const {

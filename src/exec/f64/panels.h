@@ -36,7 +36,40 @@ using PanelBody = std::function<void(DecodedPanel&)>;
 void for_each_panel(const op::Weight& weight, int64_t work_a_weight, int threads,
                     const std::function<PanelBody()>& make_body);
 
-// weight · x, by the same operations as the plain code: the same bits.
+// Rows of x as products read them: [rows, stride], zeros where there is nothing.
+struct PaddedRows {
+  int64_t rows = 0;
+  int64_t stride = 0;
+  AlignedVector<double> numbers;
+
+  PaddedRows(int64_t row_count, int64_t columns);
+  explicit PaddedRows(const Matrix& matrix);
+  double* row(int64_t index) { return numbers.data() + index * stride; }
+  const double* row(int64_t index) const { return numbers.data() + index * stride; }
+};
+
+// Writes a panel's columns of weight · x, by the operations of the plain code: the same bits.
+class PanelProduct {
+ public:
+  // `exact_products`: x is in single precision. `squared`: the squares of the weights.
+  PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared,
+               Matrix& out);
+  void operator()(const DecodedPanel& panel);
+
+ private:
+  void some_rows(const DecodedPanel& panel, int64_t first, int64_t count);
+
+  const PaddedRows& x_;
+  PaddedRows w_;
+  bool exact_products_;
+  bool squared_;
+  AlignedVector<double> sums_;
+  AlignedVector<double> lost_;
+  Matrix& out_;
+};
+bool fit_single_precision(std::span<const double> numbers);
+
+// weight · x
 Matrix multiply(const op::Weight& weight, const Matrix& x, int threads);
 // The same with the squares of the weights, but for the last digits.
 Matrix multiply_squares(const op::Weight& weight, const Matrix& x, int threads);
@@ -56,6 +89,8 @@ struct EstimateRows {
 class EstimatePanel {
  public:
   void set(const DecodedPanel& panel, bool squared);
+  // The sums of the squares of so many columns each, as columns.
+  void set_sums_of_squares(const DecodedPanel& panel, int64_t together);
   // The panel times `x`, [x.rows, kPanel].
   void multiply(const EstimateRows& x, const EstimatedSums& out) const;
 

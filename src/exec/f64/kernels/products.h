@@ -27,6 +27,7 @@ struct Operands {
   int64_t columns;  // a multiple of kLanes, at most kBlock
   // Every product of two numbers fits into a double: then it may be fused with the addition.
   bool exact_products;
+  bool first;  // of the columns: the sums begin here
 };
 
 // Of a panel's rows times rows of x, [x_rows, kPanel] each.

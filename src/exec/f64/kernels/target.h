@@ -42,6 +42,11 @@ inline void multiply_tile(const double* w, const double* x, const Operands& oper
   for (int t = 0; t < kRows; ++t)
     for (int r = 0; r < kWeights; ++r) {
       const int64_t place = (t * kPanel + r) * kLanes;
+      if (operands.first) {
+        Eight::store(sums + place, block[t][r]);
+        Eight::store(lost + place, Eight::zero());
+        continue;
+      }
       const Eight sum = Eight::load(sums + place);
       const Eight next = Eight::add(sum, block[t][r]);
       const Eight part = Eight::subtract(next, sum);

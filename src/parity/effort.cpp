@@ -1,0 +1,78 @@
+#include "parity/effort.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/random.h"
+#include "exec/f64/panels.h"
+
+namespace lockstep::parity {
+namespace {
+
+// Ops other than products cost about as much as this many multiply-adds a number.
+constexpr double kOfANumber = 500;
+// A product is evaluated, and what rounding does to it is estimated; decoding and the rest come to
+// that. Measured: as much as so many plain products.
+constexpr double kTimesAProduct = 4;
+
+double effort_of_op(const op::Op& op, const op::Program& program) {
+  const auto width = static_cast<double>(program.value(op.outputs[0]).width);
+  if (const auto* linear = std::get_if<op::Linear>(&op.what))
+    return static_cast<double>(linear->weight.rows) * static_cast<double>(linear->weight.columns);
+  return kOfANumber * width;
+}
+
+// Of this machine, now.
+double products_a_second(int threads) {
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kColumns = 2048;
+  constexpr int64_t kPositions = 48;
+  Random random(1);
+  std::vector<float> numbers(static_cast<size_t>(kRows * kColumns));
+  for (float& number : numbers) number = static_cast<float>(random.uniform());
+  const op::Weight weight{"", &quant::info(quant::Format::kF32), kRows, kColumns,
+                          std::as_bytes(std::span(numbers))};
+  exec::reference::Matrix x(kPositions, kColumns);
+  for (double& number : x.values)
+    number = static_cast<double>(static_cast<float>(random.uniform()));
+  double least = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const auto started = std::chrono::steady_clock::now();
+    exec::f64::multiply(weight, x, threads);
+    least = std::min(
+        least, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  }
+  return static_cast<double>(kRows * kColumns * kPositions) / least;
+}
+
+}  // namespace
+
+double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id) {
+  std::vector<const op::Op*> producer(program.values.size());
+  for (const op::Op& op : program.ops)
+    for (const op::ValueId output : op.outputs) producer[static_cast<size_t>(output)] = &op;
+  std::vector<bool> seen(program.values.size());
+  std::vector<op::ValueId> open = {id};
+  double effort = 0;
+  while (!open.empty()) {
+    const op::Op& op = *producer[static_cast<size_t>(open.back())];
+    open.pop_back();
+    effort += effort_of_op(op, program);
+    for (const op::ValueId input : op.inputs) {
+      if (seen[static_cast<size_t>(input)] || trace.has(program.value(input).name)) continue;
+      seen[static_cast<size_t>(input)] = true;
+      open.push_back(input);
+    }
+  }
+  return effort;
+}
+
+int64_t positions_within(double seconds, const op::Program& program, int threads) {
+  double of_position = 0;
+  for (const op::Op& op : program.ops) of_position += effort_of_op(op, program);
+  return static_cast<int64_t>(seconds * products_a_second(threads) /
+                              (2 * kTimesAProduct * of_position));
+}
+
+}  // namespace lockstep::parity

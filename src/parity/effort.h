@@ -1,0 +1,18 @@
+// What a judgement costs, for progress and for those who have little time.
+#pragma once
+
+#include <cstdint>
+
+#include "op/program.h"
+#include "trace/trace.h"
+
+namespace lockstep::parity {
+
+// Multiply-adds of judging a checkpoint at one position: its op, and what must be computed before
+// it since the trace does not have it.
+double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id);
+
+// How many positions of a whole trace can be judged in that time on this machine, on both sides.
+int64_t positions_within(double seconds, const op::Program& program, int threads);
+
+}  // namespace lockstep::parity
