@@ -8,6 +8,12 @@ int double_exponent(const Split& split) {
   return static_cast<int>(split.upper >> 20 & 0x7ff);
 }
 
+// Whether the double was an f32 before, of which a log of six digits may have kept the lower word
+// to 2^-17.
+bool was_float(const Split& split) {
+  return ((split.lower + 0x40) & 0x1fffff80) == 0;
+}
+
 }  // namespace
 
 std::vector<int64_t> pairs_of(const Row& row) {
@@ -28,7 +34,7 @@ std::vector<Split> splits_of(const Row& row, int64_t phase) {
   return splits;
 }
 
-double double_bits(const std::vector<Split>& splits, const std::unordered_set<uint32_t>& known) {
+double double_bits(const std::vector<Split>& splits, const KnownWords& known) {
   if (splits.empty()) return 0;
   std::vector<int> exponents;
   for (const Split& split : splits) exponents.push_back(double_exponent(split));
@@ -47,7 +53,8 @@ double double_bits(const std::vector<Split>& splits, const std::unordered_set<ui
   double over_noise = -size_bits(0, 2048), over_floats = 0;
   std::unordered_set<uint32_t> seen;
   for (const Split& split : splits) {
-    if (known.contains(split.upper) || !seen.insert(split.upper).second) continue;
+    if (known.upper.contains(split.upper) || !seen.insert(split.upper).second) continue;
+    if (known.lower.contains(split.lower) && !was_float(split)) continue;
     const int distance = double_exponent(split) - middle;
     over_noise += size_bits(distance, 2048);
     if (all_zero) {

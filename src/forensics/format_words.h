@@ -50,7 +50,9 @@ struct Split {
 std::vector<Split> splits_of(const Row& row, int64_t phase);
 
 // The lower words of doubles are noise (or a few patterns, where they were f32 before), while the
-// upper words are of one size. `known` upper words are left out.
-double double_bits(const std::vector<Split>& splits, const std::unordered_set<uint32_t>& known);
+// upper words are of one size. Doubles are left out whose upper word is known, or whose lower word
+// is and has no such pattern: noise does not repeat, but the same word in every row does (an
+// allocator's key beside logits).
+double double_bits(const std::vector<Split>& splits, const KnownWords& known);
 
 }  // namespace lockstep::forensics

@@ -197,12 +197,15 @@ FormatBits FormatEvidence::add(const Row& row) {
   double best = -1e9;
   int64_t phase = 0;
   for (const int64_t candidate : {0, 1}) {
-    const double bits = double_bits(splits_of(row, candidate), upper_words_);
+    const double bits = double_bits(splits_of(row, candidate), doubles_);
     if (bits > best) best = bits, phase = candidate;
   }
   out.bits[static_cast<size_t>(Format::kDouble)] = best - 1;
   if (best <= 0) return out;
-  for (const Split& split : splits_of(row, phase)) upper_words_.insert(split.upper);
+  for (const Split& split : splits_of(row, phase)) {
+    doubles_.lower.insert(split.lower);
+    doubles_.upper.insert(split.upper);
+  }
   return out;
 }
 

@@ -35,6 +35,11 @@ inline constexpr int64_t kFormatSample = 256;
 // Shorter rows are taken together with the others of their checkpoint.
 inline constexpr int64_t kShortRow = 64;
 
+// Halves of doubles that rows before had.
+struct KnownWords {
+  std::unordered_set<uint32_t> lower, upper;
+};
+
 // Collects the evidence of the rows of one checkpoint. Numbers that were seen before (constants,
 // few levels, copies of rows) say nothing again.
 class FormatEvidence {
@@ -47,8 +52,8 @@ class FormatEvidence {
 
   std::array<std::bitset<65536>, 2> halves_;  // low and high 16 bits of words that were seen
   std::unordered_set<uint32_t> words_;        // that are small integers
-  std::unordered_set<uint32_t> upper_words_;  // of doubles
-  std::array<int64_t, 16> nibbles_{};         // upper ones of bytes, by how often
+  KnownWords doubles_;
+  std::array<int64_t, 16> nibbles_{};  // upper ones of bytes, by how often
 };
 
 // The format that one long row proves by itself.

@@ -1,8 +1,10 @@
 // A log of memory that was freed before it was written, made afresh by a logger that is wrong on
 // purpose (tests/toy_logger.cpp), and named by the scan.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -86,6 +88,43 @@ TEST_F(ToyLogger, OneLargeRowHasEqualLinks) {
   expect_free_list(report, 1);
   EXPECT_NE(describe(report).find("alone in the unsorted bin"), std::string::npos)
       << describe(report);
+}
+
+// The same without a process, for many more heaps: rows of the tcache, which has a link and a key
+// in each. The key is random: its halves can look like those of an f64.
+TEST(FreedRows, WhereverTheHeapLies) {
+  const uint64_t seed = std::random_device{}();
+  Random random(seed);
+  for (int round = 0; round < 2000; ++round) {
+    const int64_t width = 8 + random.below(30), positions = 6 + random.below(8);
+    const int digits = round % 2 == 0 ? 6 : 9;
+    SCOPED_TRACE(fmt::format("seed {}, round {}, {} digits", seed, round, digits));
+    const auto printed = [&](const Row& stored) {
+      std::vector<double> values;
+      for (int64_t i = 0; i < width; ++i)
+        values.push_back(std::stod(fmt::format("{:.{}e}", stored.at(i), digits - 1)));
+      Row row = make_row(DType::kF32, values);
+      row.digits = digits;
+      row.exact = digits >= 8 && std::ranges::none_of(values, [](double v) { return v != v; });
+      return row;
+    };
+    const uint64_t key = random.next();
+    const uint64_t heap = 0x555555554000u + random.next() % 0x10000000u * 0x1000 + 0x10;
+    MemorySource source;
+    for (int64_t position = 0; position < positions; ++position) {
+      Row row = gaussian_row(random, DType::kF32, width, 3);
+      const uint64_t place = heap + static_cast<uint64_t>(position) * 0x110;
+      // The row that was freed first ends the list.
+      poke_word(row, 0, place >> 12 ^ (position > 0 ? place - 0x110 : 0));
+      poke_word(row, 1, key);
+      source.add("logits", position, printed(row));
+    }
+    const Report report = scan(source);
+    const auto clusters = garbage_of(report);
+    ASSERT_EQ(clusters.size(), 1u) << describe(report);
+    EXPECT_EQ(clusters[0].kind, Kind::kFreeList) << describe(report);
+    EXPECT_GE(static_cast<int64_t>(clusters[0].positions.size()), positions - 1);
+  }
 }
 
 // Printed like "%f" the upper half of an address is 0.0. Whether the lower half or the key shows is
