@@ -1,5 +1,5 @@
-// The CUDA executor against the reference, one line a case. tests/gpu/run calls it where there is a
-// GPU; elsewhere every test is skipped.
+// The CUDA executor against the reference, one line a case. tests/gpu/run (in ctest: gpu) calls it
+// where there is a GPU; elsewhere every test is skipped.
 #include <filesystem>
 #include <random>
 
@@ -19,7 +19,7 @@ class Cuda : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const auto there = exec::cuda::available(); !there.ok())
-      GTEST_SKIP() << there.error().message;
+      GTEST_SKIP() << "no NVIDIA GPU: " << there.error().message;
   }
 
   // Runs `program` in several ways; the largest NMSE of its logits against the reference.

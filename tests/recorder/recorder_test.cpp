@@ -276,7 +276,7 @@ TEST_F(RecorderTest, ValuesOfAGpu) {
     recorder.begin_step(0, 1);
     EXPECT_FALSE(recorder.record("x", {x, NumberType::kF32, {1, 3}, {}}, copy_from_cuda()));
     EXPECT_TRUE(recorder.error().starts_with(folder() + ": x: cannot copy: ")) << recorder.error();
-    GTEST_SKIP() << "no GPU";
+    GTEST_SKIP() << "no NVIDIA GPU";
   }
   const Bytes bytes = random_bytes(5 * 1000 * 8);
   char* device = nullptr;
@@ -300,6 +300,10 @@ TEST_F(RecorderTest, ValuesOfAGpu) {
       for (size_t b = 0; b < 2; ++b) strided.push_back(bytes[row * 8000 + 2 + i * 8 + b]);
   expect_value(open(), 0, "dense", bytes);
   expect_value(open(), 0, "strided", strided);
+}
+#else
+TEST_F(RecorderTest, ValuesOfAGpu) {
+  GTEST_SKIP() << "no NVIDIA GPU: built without CUDA";
 }
 #endif
 
