@@ -26,13 +26,17 @@ build: setup
 run: build
 	scripts/first_run
 
+# All that tests print, for scripts/check_skips.
+REPORT = --test-output-size-passed 10000000 --output-junit $(CURDIR)
+
 test: build
 	cmake --build --preset release -j $(JOBS)
 	scripts/check_format
-	ctest --preset release -j $(JOBS)
+	ctest --preset release -j $(JOBS) $(REPORT)/build/ctest.xml
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset asan -j $(JOBS)
-	ctest --preset asan -j $(JOBS)
+	ctest --preset asan -j $(JOBS) $(REPORT)/build-asan/ctest.xml
+	scripts/check_skips build/ctest.xml build-asan/ctest.xml
 
 peer-test: build
 	cmake --build --preset release -j $(JOBS)

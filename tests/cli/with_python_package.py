@@ -37,7 +37,7 @@ def main() -> int:
     environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
     for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/compare_test.py",
                  root / "tests/cli/examples_test.py", root / "tests/docs/ten_lines_test.py"):
-        outcome = subprocess.run([python, test], env=environment, cwd=home)
+        outcome = subprocess.run([python, test, "-v"], env=environment, cwd=home)
         if outcome.returncode != 0:
             return 1
     return 0

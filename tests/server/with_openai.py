@@ -24,7 +24,7 @@ def main() -> int:
     except (OSError, subprocess.CalledProcessError) as problem:
         print(f"skipped: the openai package cannot be installed here: {problem}")
         return SKIPPED
-    return subprocess.run([python, Path(__file__).with_name("clients_test.py"), program], check=False).returncode
+    return subprocess.run([python, Path(__file__).with_name("clients_test.py"), program, "-v"], check=False).returncode
 
 
 if __name__ == "__main__":
