@@ -13,3 +13,8 @@ def number_word(number):
         return SMALL[number]
     tens, ones = divmod(number, 10)
     return TENS[tens] + (f"-{SMALL[ones]}" if ones else "")
+
+
+def words_by_model():
+    """Every minute's word with one of the models, the same ones in every run."""
+    return [(model, [number_word(minute) for minute in range(first, 60, len(MODELS))]) for first, model in enumerate(MODELS)]

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -30,12 +31,30 @@ class RecorderExit : public testing::Test {
               nullptr);
       ::_exit(127);
     }
+    EXPECT_GT(child, 0) << "no process could be started";
     return child;
   }
 
+  // Until `done` says so. Far longer than anything here takes: a program that hangs is a failure.
+  static bool wait_until(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
+  // Ends a child that does not end by itself.
   int wait(pid_t child) {
+    if (child <= 0) return -1;
     int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    const auto ended = [&] { return ::waitpid(child, &status, WNOHANG) != 0; };
+    if (!wait_until(ended)) {
+      ADD_FAILURE() << EXIT_PROGRAM << " did not end within a minute";
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+    }
     return status;
   }
 
@@ -121,11 +140,19 @@ TEST_F(RecorderExit, KilledAtAnyMoment) {
   for (int attempt = 0; attempt < 15; ++attempt) {
     fs::remove_all(folder());
     const pid_t child = start(1 << 30, random.below(4) > 0 ? "flushed" : "finished");
-    while (!fs::exists(folder() + "/manifest.json"))
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_GT(child, 0);
+    // WNOWAIT: whether the child has ended, which wait() then collects.
+    siginfo_t ended{};
+    const auto begun = [&] {
+      ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+      return ended.si_pid == child || fs::exists(folder() + "/manifest.json");
+    };
+    EXPECT_TRUE(wait_until(begun)) << "no manifest within a minute";
+    EXPECT_EQ(ended.si_pid, 0) << "ended by itself, with status " << ended.si_status;
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(60'000)));
     ::kill(child, SIGKILL);
-    EXPECT_TRUE(WIFSIGNALED(wait(child)));
+    const int status = wait(child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
     EXPECT_GE(check(false), 0);
   }
 }
