@@ -1,54 +1,31 @@
-"""`lockstep compare` from the outside: exit status, reports, and traces from either side's writer.
+"""`lockstep compare` from the outside: exit status, reports, and traces with something wrong in them.
 
-Run by with_python_package.py, which installs the `lockstep` package and sets LOCKSTEP (the program)
-and LOCKSTEP_MODELS.
+usage: compare_test.py PROGRAM
 """
 
 import csv
 import html.parser
 import io
 import json
-import os
+import math
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
-import numpy as np
+import plain_trace
+from plain_trace import Step, Trace
 
-import lockstep
-
-PROGRAM = os.environ["LOCKSTEP"]
-MODEL = os.path.join(os.environ["LOCKSTEP_MODELS"], "haiku-llama-q4_k_m.gguf")
+PROGRAM = str(Path(sys.argv.pop(1)).resolve())
+MODEL = str(Path(__file__).resolve().parents[2] / "models/haiku-llama-q4_k_m.gguf")
 
 
 def run(*arguments, **options):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
                           timeout=300, **options)
-
-
-def copy_trace(trace, folder, change=lambda name, array, step: array, tokens=None, **options):
-    """Writes a trace again with the Python writer, altered."""
-    engine = trace.manifest["engine"]
-    options = {
-        "engine": {key: engine[key] for key in ("name", "version", "device")},
-        "precision": engine["precision"],
-        "model": trace.manifest["model"],
-        "tokens": trace.tokens if tokens is None else tokens,
-        "n_prompt": trace.n_prompt,
-        **options,
-    }
-    with lockstep.TraceWriter(folder, **options) as out:
-        for index, step in enumerate(trace.steps):
-            values = {}
-            for name in trace:
-                array = change(name, trace.value(name, index), step)
-                if array is not None:
-                    values[name] = array
-            out.step(step.first_position, values)
-    return folder
 
 
 class CompareTest(unittest.TestCase):
@@ -61,8 +38,8 @@ class CompareTest(unittest.TestCase):
         made = run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "6", "--device",
                    "reference", "--trace", cls.original, "--checkpoints", "all")
         assert made.returncode == 0, made.stderr
-        cls.trace = lockstep.open_trace(cls.original)
-        cls.wrong = copy_trace(cls.trace, cls.root / "wrong", cls.corrupt)
+        cls.trace = Trace(cls.original)
+        cls.wrong = plain_trace.copy(cls.trace, cls.root / "wrong", cls.corrupt)
 
     @staticmethod
     def corrupt(name, array, step, value=None):
@@ -70,6 +47,17 @@ class CompareTest(unittest.TestCase):
             array = array.copy()
             array[3 - step.first_position, 11] = array[0, 0] + 1 if value is None else value
         return array
+
+    def renamed(self, folder, names, extra=None, **fields):
+        """Writes some values of the trace under other names; one of them once more as `extra`."""
+        steps = []
+        for step in self.trace.steps:
+            values = {name: step.values[ours] for ours, name in names.items()}
+            if extra is not None:
+                values[extra] = step.values["embedding"]
+            steps.append(Step(step.first_position, step.tokens, values))
+        plain_trace.write(folder, steps, tokens=self.trace.tokens, n_prompt=self.trace.n_prompt,
+                          precision={"compute": "f64"}, **fields)
 
     def compare(self, reference, suspect, *arguments, status):
         out = run("compare", reference, suspect, *arguments)
@@ -79,24 +67,8 @@ class CompareTest(unittest.TestCase):
     def compare_json(self, *arguments, status):
         return json.loads(self.compare(*arguments, "--json", status=status).stdout)
 
-    def test_python_reads_what_the_recorder_wrote(self):
-        trace = self.trace
-        self.assertTrue(trace.complete)
-        self.assertEqual(trace.n_prompt + 6, len(trace.tokens))
-        positions = list(range(len(trace.tokens) - 1))
-        self.assertEqual(trace.positions("logits").tolist(), positions)
-        self.assertEqual(trace["logits"].dtype, np.float64)
-        for position in positions[trace.n_prompt - 1:]:
-            self.assertEqual(int(trace.row("logits", position).argmax()),
-                             int(trace.tokens[position + 1]))
-        for position in positions:
-            probs = trace.row("blk.0.attn_probs", position)
-            np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-12)
-        np.testing.assert_array_equal(
-            trace["blk.0.attn_residual"] + trace["blk.0.ffn_out"], trace["blk.0.output"])
-
-    def test_a_copy_by_the_python_writer_is_exact(self):
-        copy = copy_trace(self.trace, self.root / "copy")
+    def test_a_copy_is_exact(self):
+        copy = plain_trace.copy(self.trace, self.root / "copy")
         for suspect in (copy, self.original):
             out = self.compare_json(self.original, suspect, status=0)
             self.assertIs(out["parity"], True)
@@ -107,8 +79,7 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(out["model"], MODEL if Path(out["model"]).samefile(MODEL) else "")
             self.assertEqual(out["tokens"]["agree"], True)
             self.assertIsNone(out["tokens"]["first_difference"])
-            self.assertEqual([c["name"] for c in out["checkpoints"]], sorted(
-                self.trace, key=[c["name"] for c in out["checkpoints"]].index))
+            self.assertEqual([c["name"] for c in out["checkpoints"]], self.trace.names)
         self.compare(copy, copy, status=0)
 
     def test_a_corrupted_value_is_the_first_defect(self):
@@ -125,8 +96,8 @@ class CompareTest(unittest.TestCase):
             self.assertAlmostEqual(defect["own_error"] / defect["bound"] / defect["ratio"], 1)
 
     def test_a_nan_is_garbage(self):
-        broken = copy_trace(self.trace, self.root / "nan",
-                            lambda *a: self.corrupt(*a, value=np.nan))
+        broken = plain_trace.copy(self.trace, self.root / "nan",
+                            lambda *a: self.corrupt(*a, value=math.nan))
         out = self.compare_json(self.original, broken, status=1)
         self.assertEqual(out["verdict"], "garbage")
         self.assertEqual(out["first_defect"]["measure"], "non_finite")
@@ -137,11 +108,11 @@ class CompareTest(unittest.TestCase):
     def test_different_prompts_are_compared_on_their_common_beginning(self):
         tokens = self.trace.tokens.copy()
         tokens[2] = 400
-        other = copy_trace(self.trace, self.root / "prompt", tokens=tokens)
+        other = plain_trace.copy(self.trace, self.root / "prompt", tokens=tokens)
         out = self.compare_json(self.original, other, status=1)
         self.assertEqual(out["verdict"], "different prompts")
         self.assertEqual(out["tokens"]["first_difference"], 2)
-        self.assertEqual(out["tokens"]["reference"]["id"], int(self.trace.tokens[2]))
+        self.assertEqual(out["tokens"]["reference"]["id"], self.trace.tokens[2])
         self.assertEqual(out["tokens"]["suspect"]["id"], 400)
         self.assertIsInstance(out["tokens"]["suspect"]["text"], str)
         self.assertEqual({c["positions"] for c in out["checkpoints"]}, {2})
@@ -153,8 +124,8 @@ class CompareTest(unittest.TestCase):
         self.assertRegex(text, r"(?m)^Token 2: the reference \d+ '.*', the suspect 400 '")
 
     def test_prompts_say_how_they_differ(self):
-        bos = int(self.trace.tokens[0])
-        ids = [int(token) for token in self.trace.tokens]
+        ids = self.trace.tokens
+        bos = ids[0]
 
         def recorded(name, tokens):
             folder = self.root / "prompts" / name
@@ -179,14 +150,14 @@ class CompareTest(unittest.TestCase):
                 self.assertEqual(out["suspect"]["judged"], True)
 
     def test_parity_needs_logits(self):
-        embedding = copy_trace(self.trace, self.root / "embedding",
+        embedding = plain_trace.copy(self.trace, self.root / "embedding",
                                lambda name, array, step: array if name == "embedding" else None)
         out = self.compare_json(self.original, embedding, status=1)
         self.assertEqual((out["parity"], out["verdict"]), (False, "inconclusive"))
         self.assertIn("the suspect recorded no logits", out["headline"])
         self.assertIn("coverage 1.4%", out["headline"])
         self.assertEqual(out["evidence"]["found"], 0)
-        fewer = copy_trace(self.trace, self.root / "less",
+        fewer = plain_trace.copy(self.trace, self.root / "less",
                            lambda name, array, step: None if name == "blk.0.q" else array)
         self.compare(self.original, fewer, status=0)
         out = self.compare_json(self.original, fewer, "--min-coverage", "0.99", status=1)
@@ -196,7 +167,7 @@ class CompareTest(unittest.TestCase):
 
     def test_the_wrong_model_is_refused(self):
         """Never "the suspect is wrong at embedding"."""
-        nameless = copy_trace(self.trace, self.root / "nameless",
+        nameless = plain_trace.copy(self.trace, self.root / "nameless",
                               model={"file": "haiku-llama-q4_k_m.gguf", "architecture": "llama"})
         self.compare(self.original, nameless, "-m", MODEL, status=0)
         for model in ("haiku-qwen2", "haiku-llama-f16"):
@@ -230,25 +201,20 @@ class CompareTest(unittest.TestCase):
         self.assertTrue(out["headline"].startswith(
             "In parity up to the first choice; the two sampled differently (temperature 0 and temperature 2)"))
         # Said to be greedy, it made a choice that it cannot have made.
-        liar = copy_trace(lockstep.open_trace(hot), self.root / "liar", sampling={"temperature": 0})
+        liar = plain_trace.copy(Trace(hot), self.root / "liar", sampling={"temperature": 0})
         out = self.compare_json(liar, liar, status=1)
         self.assertEqual((out["first_defect"]["checkpoint"], out["first_defect"]["side"]), ("choice", "both"))
         self.assertLess(out["first_defect"]["choice"]["logit"], out["first_defect"]["choice"]["largest_logit"])
 
     def test_unknown_names_have_a_hint(self):
         folder = self.root / "misspelt"
-        with lockstep.TraceWriter(folder, engine="mine", precision={"compute": "f64"}, tokens=self.trace.tokens,
-                                  n_prompt=self.trace.n_prompt, model=MODEL) as out:  # fmt: skip
-            for index, step in enumerate(self.trace.steps):
-                out.step(step.first_position, {"embeding": self.trace.value("embedding", index),
-                                               "logits": self.trace.value("logits", index)})  # fmt: skip
-        self.assertEqual(lockstep.open_trace(folder).manifest["model"]["path"], str(Path(MODEL).resolve()))
+        self.renamed(folder, {"embedding": "embeding", "logits": "logits"}, engine="mine", model={"path": MODEL})
         out = self.compare_json(self.original, folder, status=0)
         self.assertEqual(out["unknown_names"]["suspect"]["nearest"], {"embeding": "embedding"})
         self.assertTrue(any("embeding (did you mean embedding?)" in note for note in out["notes"]))
 
     def test_missing_checkpoints_and_unknown_models(self):
-        fewer = copy_trace(self.trace, self.root / "fewer",
+        fewer = plain_trace.copy(self.trace, self.root / "fewer",
                            lambda name, array, step: None if name == "blk.0.q" else array,
                            model={}, precision={})
         out = self.compare_json(self.original, fewer, "--checkpoints", "ops", status=0)
@@ -267,15 +233,8 @@ class CompareTest(unittest.TestCase):
             for ours, name in (("attn_norm", "attn_norm"), ("v", "Vcur"), ("output", "l_out"), ("q", "Qcur")):
                 theirs[f"blk.{layer}.{ours}"] = f"{name}-{layer}"
         folder = self.root / "theirs"
-        with lockstep.TraceWriter(
-            folder, engine="llama.cpp", precision={"compute": "f64"}, model=self.trace.manifest["model"],
-            tokens=self.trace.tokens, n_prompt=self.trace.n_prompt, notes=["flash attention off"],
-            unmapped=["norm-{N}"],
-        ) as out:
-            for index, step in enumerate(self.trace.steps):
-                out.step(step.first_position, {
-                    **{name: self.trace.value(ours, index) for ours, name in theirs.items()},
-                    "odd one": self.trace.value("embedding", index)})
+        self.renamed(folder, theirs, extra="odd one", engine="llama.cpp", model=self.trace.manifest["model"],
+                     notes=["flash attention off"], unmapped=["norm-{N}"])
         result = self.compare_json(self.original, folder, "-m", MODEL, status=0)
         exact = {c["name"] for c in result["checkpoints"] if c["verdict"] == "exact"}
         self.assertEqual(exact, {name for name in theirs if not name.endswith(".q")})
@@ -287,13 +246,10 @@ class CompareTest(unittest.TestCase):
             self.assertIn(text, notes)
 
         # An engine that the program does not know, with a map of its own.
-        other = copy_trace(self.trace, self.root / "other", lambda name, array, _: array if name == "logits" else None,
+        other = plain_trace.copy(self.trace, self.root / "other", lambda name, array, _: array if name == "logits" else None,
                            engine="mine")  # fmt: skip
         renamed = self.root / "renamed"
-        with lockstep.TraceWriter(renamed, engine="mine", precision={"compute": "f64"}, tokens=self.trace.tokens,
-                                  n_prompt=self.trace.n_prompt) as out:  # fmt: skip
-            for index, step in enumerate(self.trace.steps):
-                out.step(step.first_position, {"the end": self.trace.value("logits", index)})
+        self.renamed(renamed, {"logits": "the end"}, engine="mine")
         names = self.root / "names.json"
         names.write_text(json.dumps({"format": "lockstep-names", "version": 1, "engine": "mine",
                                      "rules": [{"checkpoint": "logits", "nodes": ["the end"]}]}))  # fmt: skip
@@ -320,7 +276,7 @@ class CompareTest(unittest.TestCase):
         judged = {c["suspect"]["judged"] for c in out["checkpoints"]}
         self.assertEqual(judged, {4})
         # Parity is said of those alone, and the others are not passed over in silence.
-        compared = len(lockstep.open_trace(self.original).positions("logits"))
+        compared = self.trace.rows("logits")
         self.assertEqual(out["positions"], {"compared": compared, "judged": 4, "chosen": True})
         self.assertTrue(out["headline"].startswith(
             f"In parity at the 4 (of {compared}) positions judged: "), out["headline"])

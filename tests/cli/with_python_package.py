@@ -35,7 +35,7 @@ def main() -> int:
         print(f"skipped: the Python package cannot be installed here: {problem}")
         return SKIPPED
     environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
-    for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/compare_test.py",
+    for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/package_test.py",
                  root / "tests/cli/examples_test.py", root / "tests/docs/ten_lines_test.py"):
         outcome = subprocess.run([python, test, "-v"], env=environment, cwd=home)
         if outcome.returncode != 0:
