@@ -1,9 +1,9 @@
-// The real vocabularies and expected ids that lie in shared/vocabs.
+// Vocabularies in files: our own small ones (tests/fixtures/vocabs), and where they are at hand
+// real ones with expected ids (shared/vocabs). tests/tokenizer has the expected ids of our own.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -14,9 +14,24 @@
 namespace lockstep::tokenizer {
 namespace {
 
-std::filesystem::path vocabs() {
+std::filesystem::path real_vocabs() {
   const char* shared = std::getenv("LOCKSTEP_SHARED");
   return shared ? std::filesystem::path(shared) / "vocabs" : std::filesystem::path();
+}
+
+struct StoredVocab {
+  const char* name;
+  bool own;
+  bool adds_bos;
+  int64_t ends;  // tokens that end generation
+
+  std::filesystem::path folder() const {
+    return own ? std::filesystem::path(LOCKSTEP_FIXTURES) / "vocabs" : real_vocabs();
+  }
+};
+
+void PrintTo(const StoredVocab& file, std::ostream* out) {
+  *out << file.name;
 }
 
 std::string contents(const std::filesystem::path& path) {
@@ -24,11 +39,11 @@ std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
-class Vectors : public testing::TestWithParam<const char*> {
+class Vocabularies : public testing::TestWithParam<StoredVocab> {
  protected:
   void SetUp() override {
-    const auto path = vocabs() / (std::string(GetParam()) + ".gguf");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is missing";
+    const auto path = GetParam().folder() / (std::string(GetParam().name) + ".gguf");
+    if (!GetParam().own && !std::filesystem::exists(path)) GTEST_SKIP() << path << " is missing";
     auto file = gguf::File::open(path);
     ASSERT_TRUE(file.ok()) << file.error().message;
     auto loaded = Tokenizer::load(*file);
@@ -38,8 +53,10 @@ class Vectors : public testing::TestWithParam<const char*> {
   std::unique_ptr<Tokenizer> tokens_;
 };
 
+class Vectors : public Vocabularies {};
+
 TEST_P(Vectors, IdsAreTheExpectedOnes) {
-  const auto base = vocabs() / GetParam();
+  const auto base = GetParam().folder() / GetParam().name;
   const std::string input = contents(base.string() + ".inp");
   std::istringstream expected(contents(base.string() + ".out"));
   constexpr std::string_view kBetween = "\n__ggml_vocab_test__\n";
@@ -58,7 +75,7 @@ TEST_P(Vectors, IdsAreTheExpectedOnes) {
   EXPECT_EQ(compared, 46);
 }
 
-TEST_P(Vectors, RandomBytesComeBack) {
+TEST_P(Vocabularies, RandomBytesComeBack) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
@@ -75,23 +92,28 @@ TEST_P(Vectors, RandomBytesComeBack) {
   }
 }
 
-TEST_P(Vectors, EndsAndBegins) {
-  const std::string name = GetParam();
+TEST_P(Vocabularies, EndsAndBegins) {
   const auto ids = tokens_->encode("hi");
   ASSERT_FALSE(ids.empty());
-  const bool with_bos = name == "llama-bpe" || name == "llama-spm" || name == "phi-3";
-  EXPECT_EQ(tokens_->adds_bos(), with_bos);
-  EXPECT_EQ(ids[0] == *tokens_->bos(), with_bos);
+  EXPECT_EQ(tokens_->adds_bos(), GetParam().adds_bos);
+  EXPECT_EQ(tokens_->bos() == ids[0], GetParam().adds_bos);
   EXPECT_TRUE(tokens_->ends_generation(*tokens_->eos()));
   int64_t ends = 0;
   for (TokenId id = 0; id < tokens_->size(); ++id) ends += tokens_->ends_generation(id);
-  const std::map<std::string, int64_t> want = {
-      {"gpt-2", 1}, {"llama-bpe", 2}, {"llama-spm", 1}, {"phi-3", 3}, {"qwen2", 6}};
-  EXPECT_EQ(ends, want.at(name));
+  EXPECT_EQ(ends, GetParam().ends);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Vectors,
-                         testing::Values("gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2"));
+constexpr StoredVocab kOwnVocabs[] = {
+    {"gpt-2", true, false, 1}, {"llama-bpe", true, true, 2}, {"llama-spm", true, true, 1},
+    {"phi-3", true, true, 3},  {"qwen2", true, false, 2},    {"smollm", true, false, 2},
+};
+constexpr StoredVocab kRealVocabs[] = {
+    {"gpt-2", false, false, 1}, {"llama-bpe", false, true, 2}, {"llama-spm", false, true, 1},
+    {"phi-3", false, true, 3},  {"qwen2", false, false, 6},
+};
+INSTANTIATE_TEST_SUITE_P(Own, Vocabularies, testing::ValuesIn(kOwnVocabs));
+INSTANTIATE_TEST_SUITE_P(Real, Vocabularies, testing::ValuesIn(kRealVocabs));
+INSTANTIATE_TEST_SUITE_P(Real, Vectors, testing::ValuesIn(kRealVocabs));
 
 }  // namespace
 }  // namespace lockstep::tokenizer
