@@ -17,7 +17,7 @@ def answer(program, model, word, *flags):
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
     for model, words in words_by_model():
-        for word in words:
+        for word in words[::5]:  # tests/server/haiku_test.py asks for all, without a process for each
             text = answer(program, model, word)
             assert word in re.findall(r"[a-z][a-z'-]*", text.lower()), f"{model}: no '{word}' in {text!r}"
         warm = ["--temp", "1", "--seed"]
