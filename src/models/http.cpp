@@ -20,8 +20,6 @@ struct Exchange {
   const HttpRequest& request;
   PartFile& part;
   CURL* curl;
-  AnswerHeaders headers;  // of the latest answer; redirects have answers too
-  std::string stated_sha256;
   int64_t total_bytes = 0;
   bool accepted = false;               // the answer's body goes into the part file
   bool restart = false;                // what is there is of another file
@@ -32,6 +30,42 @@ long status_of(const Exchange& exchange) {
   long status = 0;
   curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
   return status;
+}
+
+// Of the latest answer; redirects have answers too.
+std::string header(const Exchange& exchange, const char* name) {
+  constexpr int kLatest = -1;
+  curl_header* found = nullptr;
+  if (curl_easy_header(exchange.curl, name, 0, CURLH_HEADER, kLatest, &found) != CURLHE_OK)
+    return {};
+  return found->value;
+}
+
+int64_t content_length(const Exchange& exchange) {
+  curl_off_t bytes = 0;
+  curl_easy_getinfo(exchange.curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+  return std::max<int64_t>(bytes, 0);
+}
+
+// What tells this version of the file from others.
+std::string validator(const Exchange& exchange) {
+  const std::string etag = header(exchange, "ETag");
+  return etag.empty() ? header(exchange, "Last-Modified") : etag;
+}
+
+// The hub's redirects state the SHA-256 of the file behind them.
+std::string stated_sha256(const Exchange& exchange) {
+  std::string stated;
+  for (int answer = 0;; ++answer) {
+    curl_header* found = nullptr;
+    const CURLHcode code =
+        curl_easy_header(exchange.curl, "X-Linked-ETag", 0, CURLH_HEADER, answer, &found);
+    if (code == CURLHE_MISSING) continue;
+    if (code != CURLHE_OK) return stated;  // there was no further answer
+    std::string hash = ascii_lower(found->value);
+    std::erase(hash, '"');
+    if (is_sha256(hash)) stated = std::move(hash);
+  }
 }
 
 bool refuse(Exchange& exchange, std::string problem) {
@@ -55,14 +89,13 @@ bool has_room(Exchange& exchange) {
 // Decides, once its headers are there, whether the answer's body belongs into the part file.
 bool accept(Exchange& exchange) {
   const long status = status_of(exchange);
-  const AnswerHeaders& headers = exchange.headers;
   PartFile& part = exchange.part;
   if (status == 206) {
-    const auto range = parse_content_range(headers.content_range);
+    const auto range = parse_content_range(header(exchange, "Content-Range"));
     const PartOrigin& origin = part.origin();
     const bool goes_on = range && range->first == part.size_bytes() && part.size_bytes() > 0 &&
                          (origin.total_bytes == 0 || range->total == origin.total_bytes) &&
-                         headers.validator() == origin.validator;
+                         validator(exchange) == origin.validator;
     if (!goes_on) {
       if (part.size_bytes() == 0)
         return refuse(exchange, "the server sent a part of the file, which nobody asked for");
@@ -71,7 +104,7 @@ bool accept(Exchange& exchange) {
     }
     exchange.total_bytes = range->total;
   } else {
-    exchange.total_bytes = headers.content_length;
+    exchange.total_bytes = content_length(exchange);
   }
   const int64_t expected = exchange.request.expected_bytes;
   if (expected > 0 && exchange.total_bytes > 0 && exchange.total_bytes != expected)
@@ -80,19 +113,11 @@ bool accept(Exchange& exchange) {
   if (status == 200) {  // from the start, whether we asked so or not
     auto ready = part.restart();
     if (ready.ok())
-      ready = part.set_origin({exchange.request.url, headers.validator(), exchange.total_bytes});
+      ready = part.set_origin({exchange.request.url, validator(exchange), exchange.total_bytes});
     if (!ready.ok()) return refuse(exchange, ready.error().message);
   }
   exchange.accepted = has_room(exchange);
   return exchange.accepted;
-}
-
-size_t on_header(char* data, size_t, size_t size, void* context) {
-  auto& exchange = *static_cast<Exchange*>(context);
-  exchange.headers.add_line({data, size});
-  if (is_sha256(exchange.headers.linked_etag))
-    exchange.stated_sha256 = exchange.headers.linked_etag;
-  return size;
 }
 
 // Any other return value than `size` ends the transfer.
@@ -151,9 +176,9 @@ HttpOutcome judge(Exchange& exchange, CURLcode code, const char* curl_text) {
   const long status = status_of(exchange);
   if (status == 416 && exchange.part.size_bytes() > 0) {
     // Nothing lies behind what we have: it is all, or of another file.
-    const auto range = parse_content_range(exchange.headers.content_range);
+    const auto range = parse_content_range(header(exchange, "Content-Range"));
     if (range && range->total == exchange.part.size_bytes())
-      return {HttpEnding::kWhole, {}, exchange.stated_sha256};
+      return {HttpEnding::kWhole, {}, stated_sha256(exchange)};
     exchange.restart = true;
     return {};
   }
@@ -170,7 +195,7 @@ HttpOutcome judge(Exchange& exchange, CURLcode code, const char* curl_text) {
   const int64_t whole = std::max(exchange.total_bytes, exchange.request.expected_bytes);
   if (exchange.part.size_bytes() < whole)
     return {HttpEnding::kRetry, "the connection ended before the file did", {}};
-  return {HttpEnding::kWhole, {}, exchange.stated_sha256};
+  return {HttpEnding::kWhole, {}, stated_sha256(exchange)};
 }
 
 HttpOutcome exchange_once(const HttpRequest& request, PartFile& part, bool& restart) {
@@ -179,7 +204,7 @@ HttpOutcome exchange_once(const HttpRequest& request, PartFile& part, bool& rest
       started == CURLE_OK ? curl_easy_init() : nullptr, curl_easy_cleanup);
   if (!handle) return {HttpEnding::kFailed, "libcurl does not start", {}};
   CURL* curl = handle.get();
-  Exchange exchange{request, part, curl, {}, {}, 0, false, false, {}};
+  Exchange exchange{request, part, curl, 0, false, false, {}};
   std::array<char, CURL_ERROR_SIZE> text{};
 
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
@@ -195,8 +220,6 @@ HttpOutcome exchange_once(const HttpRequest& request, PartFile& part, bool& rest
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(kLeastBytesASecond));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_seconds));
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, text.data());
-  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &exchange);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &exchange);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);

@@ -26,25 +26,6 @@ std::optional<int64_t> parse_number(std::string_view text) {
 
 }  // namespace
 
-void AnswerHeaders::add_line(std::string_view line) {
-  if (line.starts_with("HTTP/")) {
-    *this = {};
-    return;
-  }
-  const size_t colon = line.find(':');
-  if (colon == std::string_view::npos) return;
-  const std::string name = ascii_lower(trim(line.substr(0, colon)));
-  const std::string value(trim(line.substr(colon + 1)));
-  if (name == "etag") etag = value;
-  if (name == "last-modified") last_modified = value;
-  if (name == "content-range") content_range = value;
-  if (name == "content-length") content_length = parse_number(value).value_or(0);
-  if (name == "x-linked-etag") {
-    linked_etag = ascii_lower(value);
-    std::erase(linked_etag, '"');
-  }
-}
-
 bool may_condition_range(const std::string& validator) {
   // Control characters have no business in a header; the origin file may have been edited.
   const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };

@@ -1,4 +1,4 @@
-// The few headers of an HTTP answer that a download looks at.
+// What the headers of an HTTP answer mean to a download.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,6 @@
 #include <string_view>
 
 namespace lockstep::models {
-
-struct AnswerHeaders {
-  std::string etag;
-  std::string last_modified;
-  std::string content_range;
-  std::string linked_etag;     // the hub's redirects state the SHA-256 of the file behind them
-  int64_t content_length = 0;  // 0: absent
-
-  // A line as it came, with or without its end. A status line begins a new answer.
-  void add_line(std::string_view line);
-
-  // What tells this version of the file from others: the ETag, or else Last-Modified.
-  const std::string& validator() const { return etag.empty() ? last_modified : etag; }
-};
 
 // Whether "If-Range: VALIDATOR" is allowed: not for weak ETags (W/"...").
 bool may_condition_range(const std::string& validator);

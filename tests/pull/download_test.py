@@ -134,6 +134,14 @@ class Download(PullTest):
         self.state["stated"] = "cd" * 32
         self.assert_failed(self.pull("redirect"), "expected " + "cd" * 32)
 
+    def test_redirect_resumed(self):
+        self.state["cut"] = cut = len(self.data) // 2
+        done = self.pull("redirect")
+        self.assert_complete(done)
+        self.assertIn("as expected", done.stderr)
+        again = (f"bytes={cut}-", '"one"')  # not the ETag of the redirect
+        self.assertEqual([entry[1:] for entry in self.state["log"]], [(None, None)] * 2 + [again] * 2)
+
     def test_redirect_loop(self):
         self.assert_failed(self.pull("loop"), "redirects")
 

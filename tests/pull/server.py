@@ -56,7 +56,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if mode == "redirect":
             self.send_response(302)
             self.send_header("Location", "/whole/model.gguf")
-            self.send_header("X-Linked-ETag", f'"{state["stated"]}"')
+            self.send_header("ETag", '"of the redirect"')
+            self.send_header("X-Linked-ETag", f'"{state["stated"].upper()}"')
             self.send_header("Content-Length", "0")
             return self.end_headers()
         if mode == "loop":
