@@ -3,7 +3,12 @@
 #include <chrono>
 #include <ctime>
 
-#include <boost/beast/http/status.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/serializer.hpp>
 #include <fmt/chrono.h>
 #include <openssl/crypto.h>
 
@@ -13,19 +18,32 @@
 namespace lockstep::server {
 namespace {
 
-std::string status_line(int status) {
-  const auto known = boost::beast::http::int_to_status(static_cast<unsigned>(status));
-  const auto reason = boost::beast::http::obsolete_reason(known);
-  return fmt::format(
-      "HTTP/1.1 {} {}\r\n", status,
-      status == 499 ? "Client Closed Request" : std::string_view(reason.data(), reason.size()));
+namespace http = boost::beast::http;
+using Head = http::response<http::empty_body>;
+
+// What every answer says first.
+Head head_of(int status, const AnswerForm& form) {
+  Head head;
+  head.result(static_cast<unsigned>(status));
+  if (status == 499) head.reason("Client Closed Request");
+  head.set(http::field::server, "lockstep/" LOCKSTEP_VERSION);
+  head.set(http::field::date,
+           fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr))));
+  head.set(http::field::cache_control, "no-store");
+  head.set("X-Content-Type-Options", "nosniff");
+  head.set(http::field::connection, form.keep_alive ? "keep-alive" : "close");
+  return head;
 }
 
-std::string common_headers(const AnswerForm& form) {
-  return fmt::format(
-      "Server: lockstep/{}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nCache-Control: no-store\r\n"
-      "X-Content-Type-Options: nosniff\r\nConnection: {}\r\n",
-      LOCKSTEP_VERSION, fmt::gmtime(std::time(nullptr)), form.keep_alive ? "keep-alive" : "close");
+std::string text_of(const Head& head) {
+  http::response_serializer<http::empty_body> serializer(head);
+  serializer.split(true);  // the head only
+  std::string text;
+  boost::system::error_code failed;
+  serializer.next(failed, [&](boost::system::error_code&, const auto& buffers) {
+    text = boost::beast::buffers_to_string(buffers);
+  });
+  return text;
 }
 
 std::string digest(std::string_view text) {
@@ -51,25 +69,27 @@ HttpResponse error_response(const ApiError& problem) {
 }
 
 std::string whole_answer(const HttpResponse& response, const AnswerForm& form) {
-  std::string text = status_line(response.status) + common_headers(form);
-  for (const auto& [name, value] : response.headers) text += fmt::format("{}: {}\r\n", name, value);
-  text += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n\r\n", response.type,
-                      response.body.size());
-  return form.head_only ? text : text + response.body;
+  Head head = head_of(response.status, form);
+  for (const auto& [name, value] : response.headers) head.insert(name, value);
+  head.set(http::field::content_type, response.type);
+  head.content_length(response.body.size());
+  return form.head_only ? text_of(head) : text_of(head) + response.body;
 }
 
 std::string events_head(const AnswerForm& form) {
-  return status_line(200) + common_headers(form) + "Content-Type: text/event-stream\r\n" +
-         (form.old_version ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n");
+  Head head = head_of(200, form);
+  head.set(http::field::content_type, "text/event-stream");
+  head.chunked(!form.old_version);
+  return text_of(head);
 }
 
 std::string chunk(std::string_view text, const AnswerForm& form) {
   if (form.old_version || text.empty()) return std::string(text);
-  return fmt::format("{:x}\r\n{}\r\n", text.size(), text);
+  return boost::beast::buffers_to_string(http::make_chunk(boost::asio::buffer(text)));
 }
 
 std::string last_chunk(const AnswerForm& form) {
-  return form.old_version ? "" : "0\r\n\r\n";
+  return form.old_version ? "" : boost::beast::buffers_to_string(http::make_chunk_last());
 }
 
 std::string path_of(std::string_view target) {

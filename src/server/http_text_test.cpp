@@ -43,15 +43,35 @@ TEST(HttpText, Chunks) {
   EXPECT_EQ(last_chunk(old), "");
 }
 
+// The head of an answer, without the value of its date.
+std::string without_date(std::string text) {
+  const size_t date = text.find("Date: ") + 6;
+  EXPECT_EQ(text.substr(date).find(" GMT\r\n"), std::string("Sun, 06 Nov 1994 08:49:37").size());
+  return text.erase(date, text.find("\r\n", date) - date);
+}
+
 TEST(HttpText, WholeAnswers) {
-  const std::string text = whole_answer(error_response({503, "QUEUE_FULL", "later", ""}), {});
-  EXPECT_TRUE(text.starts_with("HTTP/1.1 503 Service Unavailable\r\n")) << text;
-  EXPECT_NE(text.find("Retry-After: 1\r\n"), std::string::npos);
-  const size_t body = text.find("\r\n\r\n") + 4;
-  EXPECT_NE(text.find(fmt::format("Content-Length: {}\r\n", text.size() - body)),
-            std::string::npos);
-  const std::string head = whole_answer(json_response(200, {{"a", 1}}), {.head_only = true});
-  EXPECT_TRUE(head.ends_with("\r\n\r\n"));
+  const std::string common =
+      "Server: lockstep/" LOCKSTEP_VERSION
+      "\r\nDate: \r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  const HttpResponse full = error_response({503, "QUEUE_FULL", "later", ""});
+  EXPECT_EQ(without_date(whole_answer(full, {})),
+            "HTTP/1.1 503 Service Unavailable\r\n" + common +
+                "Connection: keep-alive\r\nRetry-After: 1\r\nContent-Type: application/json\r\n" +
+                fmt::format("Content-Length: {}\r\n\r\n", full.body.size()) + full.body);
+  EXPECT_EQ(without_date(whole_answer(json_response(200, {{"a", 1}}), {.head_only = true})),
+            "HTTP/1.1 200 OK\r\n" + common +
+                "Connection: keep-alive\r\nContent-Type: application/json\r\n"
+                "Content-Length: 8\r\n\r\n");
+  EXPECT_TRUE(whole_answer(json_response(499, {}), {})
+                  .starts_with("HTTP/1.1 499 Client Closed Request\r\n"));
+  EXPECT_EQ(without_date(events_head({})),
+            "HTTP/1.1 200 OK\r\n" + common +
+                "Connection: keep-alive\r\nContent-Type: text/event-stream\r\n"
+                "Transfer-Encoding: chunked\r\n\r\n");
+  EXPECT_EQ(without_date(events_head({.keep_alive = false, .old_version = true})),
+            "HTTP/1.1 200 OK\r\n" + common +
+                "Connection: close\r\nContent-Type: text/event-stream\r\n\r\n");
 }
 
 TEST(SafeName, IsAFileNameOfItsOwn) {
