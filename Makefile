@@ -2,13 +2,14 @@
 WERROR ?= OFF
 JOBS ?= $(shell nproc)
 
-.PHONY: run build test peer-test fuzz bench format clean setup help
+.PHONY: run build test test-slow peer-test fuzz bench format clean setup help
 
 help:
 	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
 	@echo '                (MODEL=smollm2: on a real one, downloaded; or any name or file)'
 	@echo 'make build      build the program at build/lockstep'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
+	@echo 'make test-slow  the tests that make test has in a shorter form, in full'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
 	@echo '                learn stays in CORPUS=build-asan/corpus'
@@ -37,6 +38,10 @@ test: build
 	cmake --build --preset asan -j $(JOBS)
 	ctest --preset asan -j $(JOBS) $(REPORT)/build-asan/ctest.xml
 	scripts/check_skips build/ctest.xml build-asan/ctest.xml
+
+test-slow: build
+	cmake --build --preset release -j $(JOBS)
+	ctest --preset slow -j $(JOBS)
 
 peer-test: build
 	cmake --build --preset release -j $(JOBS)

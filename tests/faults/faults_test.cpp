@@ -27,11 +27,6 @@ constexpr const char* kDevicesTried[] = {"cpu", "reference"};
 // What a job computes, so that the same job can be seen to give the same again.
 using Job = std::function<Result<std::string>()>;
 
-// All points at first, then ever larger steps: later ones are mostly alike.
-int64_t next_point(int64_t number) {
-  return number + 1 + number / 8;
-}
-
 void refuse_in_turn(
     const Job& tried, void (*refuse)(int64_t, Refuse), const char* what,
     const std::function<void()>& prepare = [] {}) {
@@ -45,7 +40,7 @@ void refuse_in_turn(
   const int64_t live = faults::live_allocations();
   int64_t failed = 0;
   for (const Refuse mode : {Refuse::kOne, Refuse::kAllFrom})
-    for (int64_t number = 1;; number = next_point(number)) {
+    for (int64_t number = 1;; number = faults::next_point(number)) {
       prepare();
       refuse(number, mode);
       const Result<std::string> outcome = tried();

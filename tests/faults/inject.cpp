@@ -26,13 +26,14 @@ void free_what_is_set_aside() {
 }
 
 struct Tap {
-  std::atomic<int64_t> left{0};  // until the one that is refused; 0: none is
+  std::atomic<bool> armed{false};
+  std::atomic<int64_t> left{0};  // until the first that is refused
   std::atomic<Refuse> what{Refuse::kOne};
   std::atomic<bool> refused{false};
   std::atomic<int64_t> set_aside{0};
 
   bool takes(size_t bytes = 0) {
-    if (left.load(std::memory_order_relaxed) == 0) return true;
+    if (!armed.load(std::memory_order_relaxed)) return true;
     const int64_t before = left.fetch_sub(1);
     if (before > 1 || (before < 1 && what == Refuse::kOne)) return true;
     const bool first = !refused.exchange(true);
@@ -46,6 +47,7 @@ struct Tap {
     refused = false;
     set_aside = kSetAside;
     left = number;
+    armed = true;
   }
 };
 
@@ -82,12 +84,15 @@ void refuse_memory(int64_t number, Refuse what) {
 void refuse_threads(int64_t number, Refuse what) {
   threads.set(number, what);
 }
+int64_t next_point(int64_t number) {
+  static const bool slow = std::getenv("LOCKSTEP_SLOW") != nullptr;
+  return number + 1 + number / (slow ? 8 : 2);
+}
 void grant_json(bool always) {
   json_granted = always;
 }
 bool grant() {
-  memory.left = 0;
-  threads.left = 0;
+  memory.armed = threads.armed = false;
   return memory.refused.exchange(false) | threads.refused.exchange(false);
 }
 int64_t live_allocations() {

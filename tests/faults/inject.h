@@ -18,6 +18,10 @@ enum class Refuse {
 void refuse_memory(int64_t number, Refuse what);
 void refuse_threads(int64_t number, Refuse what);
 
+// Which request to refuse after this one. All at first, then ever larger steps: later ones are
+// mostly alike. The steps are small where LOCKSTEP_SLOW is set.
+int64_t next_point(int64_t number);
+
 // nlohmann::json takes memory in its destructor, 16 bytes a value, and cannot fail there. Where it
 // is at work, requests of such sizes are granted, always.
 void grant_json(bool always);

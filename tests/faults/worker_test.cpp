@@ -83,7 +83,7 @@ class WorkerWithoutMemory : public testing::Test {
     const std::string after =
         post("/execute", R"({"job_id": "after", "prompt": "rain", "max_tokens": 2})");
     int64_t failed = 0;
-    for (int64_t number = 1;; number += 1 + number / 6) {
+    for (int64_t number = 1;; number = faults::next_point(number)) {
       faults::refuse_memory(number, what);
       const std::string_view answer = client_->ask(request);
       const bool refused = faults::grant();

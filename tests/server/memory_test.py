@@ -12,7 +12,7 @@ import unittest
 from worker import PATIENCE_S, Worker, in_threads
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
-LIMITS = int(sys.argv.pop(1)) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 5
+LIMITS = int(sys.argv.pop(1))  # how many are tried: from what it can just start with to plenty
 JOB = 12 << 20  # what a small job needs for a moment: the tokenizer has a stack of 8 MiB
 
 
@@ -77,7 +77,7 @@ class LittleMemory(unittest.TestCase):
                 status = pathlib.Path(f"/proc/{worker.process.pid}/status").read_text()
                 most, settled = (int(status.split(name)[1].split()[0]) * 1024 for name in ("VmPeak:", "VmSize:"))
             least, enough = 0, most
-            while enough - least > 2 << 20:  # where it can just start
+            while enough - least > (24 << 20) // LIMITS:  # where it can just start
                 limit = (least + enough) // 2
                 try:
                     self.start(limit, *flags).kill()
@@ -86,7 +86,7 @@ class LittleMemory(unittest.TestCase):
                     self.assertNotRegex(str(problem), "terminate|Aborted")
                     least = limit
             for i in range(LIMITS):
-                limit = enough + (most + JOB - enough) * i // LIMITS
+                limit = enough + (most + 2 * JOB - enough) * i // (LIMITS - 1)
                 with self.subTest(limit=limit), self.start(limit, *flags) as worker:
                     self.work(worker, i, limit > settled + JOB)
                     self.assertEqual(worker.stop()[0], 0, worker.log_text()[-2000:])
