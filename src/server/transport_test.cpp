@@ -48,9 +48,9 @@ class UnreadAnswers : public testing::Test {
   Metrics metrics_;
   Log log_{Log::Format::kText, metrics_};
   Transport transport_{.handle = {}, .log = log_, .metrics = metrics_, .api_key = ""};
-  std::vector<std::shared_ptr<Responder>> answers_;
   std::vector<size_t> gone_;
   boost::asio::io_context network_;
+  std::vector<std::shared_ptr<Responder>> answers_;  // that go before the network does
   std::vector<tcp::socket> clients_;
 };
 
