@@ -37,7 +37,10 @@ test: build
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset asan -j $(JOBS)
 	ctest --preset asan -j $(JOBS) $(REPORT)/build-asan/ctest.xml
-	scripts/check_skips build/ctest.xml build-asan/ctest.xml
+	cmake --preset tsan -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan -j $(JOBS) $(REPORT)/build-tsan/ctest.xml
+	scripts/check_skips build/ctest.xml build-asan/ctest.xml build-tsan/ctest.xml
 
 test-slow: build
 	cmake --build --preset release -j $(JOBS)

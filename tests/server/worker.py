@@ -45,11 +45,15 @@ class Worker:
         self.kill()
 
     def kill(self):
+        if self.log.closed:
+            return
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+        said = self.log_text()
         self.log.close()
+        assert "Sanitizer: " not in said, said
 
     def stop(self, number=signal.SIGTERM):
         """Tells it to stop; its exit status and what it logged."""
