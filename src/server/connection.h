@@ -48,6 +48,12 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
     kClosed,
   };
 
+  static constexpr size_t kReadBytes = 4 << 10;
+  static constexpr size_t kPipelineBytes = 64 << 10;  // of further requests, while one is answered
+  // Nothing that is read is kept beyond this: headers, heads of chunks with their extensions,
+  // trailers.
+  static constexpr size_t kBufferBytes = kPipelineBytes + kReadBytes;
+
   // A handler of the network's news. What it throws ends this connection, and no other.
   template <class... News>
   auto then(void (Connection::*step)(News...)) {
@@ -60,6 +66,7 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
     };
   }
 
+  // connection_requests.cpp
   void watch();
   void on_watch(const Code& failed, size_t bytes);
   void on_end_of_requests();
@@ -71,8 +78,9 @@ class Connection : public Responder, public std::enable_shared_from_this<Connect
   void on_body_piece(const Code& failed, size_t bytes);
   void hold_body(uint64_t bytes);
   void on_body();
-  void refuse(const ApiError& problem);  // and close
   void on_unreadable(const Code& failed);
+
+  void refuse(const ApiError& problem);  // and close
   void begin_answer();
   void write();
   void flush();
