@@ -1,4 +1,5 @@
-// Vectors that begin at a line of the cache, so that no register's worth of numbers lies across two.
+// Vectors that begin at a line of the cache, so that no register's worth of numbers lies across
+// two.
 #pragma once
 
 #include <cstddef>

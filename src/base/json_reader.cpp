@@ -21,9 +21,9 @@ std::string shortened(const nlohmann::json& value) {
   return text;
 }
 
-// Walks over a document without keeping it: stops where brackets are too deep, values too many, or a
-// name stands twice in an object, of which the library would keep one. (A callback of its parser could see both
-// too, but takes quadratic time for an object with many others in it.)
+// Walks over a document without keeping it: stops where brackets are too deep, values too many, or
+// a name stands twice in an object, of which the library would keep one. (A callback of its parser
+// could see both too, but takes quadratic time for an object with many others in it.)
 class Shape final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Shape(int64_t most_values) : most_values_(most_values) {}

@@ -67,8 +67,8 @@ class ReferenceExecutor : public Executor {
       }
       const op::ValueId id = op.outputs[0];
       Matrix& out = values[static_cast<size_t>(id)];
-      out = f64::evaluate(op.what, inputs, program().value(id).width, place, threads_,
-                          wanted_scores);
+      out =
+          f64::evaluate(op.what, inputs, program().value(id).width, place, threads_, wanted_scores);
       show(step, id, out, {out.rows, out.columns});
       if (wanted_scores != nullptr) {
         const auto count = static_cast<int64_t>(step.tokens.size());
