@@ -52,4 +52,14 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
   if (failure) std::rethrow_exception(failure);
 }
 
+void parallel_rows(int64_t rows, int64_t columns, int threads,
+                   const std::function<void(int64_t row)>& body) {
+  constexpr int64_t kWorthAThread = 1 << 15;  // numbers
+  const auto some = [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  };
+  parallel_for(rows, std::max<int64_t>(1, kWorthAThread / std::max<int64_t>(1, columns)), some,
+               threads);
+}
+
 }  // namespace lockstep

@@ -16,4 +16,8 @@ int available_cores();
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body,
                   int threads = available_cores());
 
+// The same for the rows of a matrix: body(row), where a thread is worth some thousands of numbers.
+void parallel_rows(int64_t rows, int64_t columns, int threads,
+                   const std::function<void(int64_t row)>& body);
+
 }  // namespace lockstep

@@ -34,7 +34,11 @@ struct Call {
 
   template <class F>
   void each(const F& f) const {
-    for (size_t i = 0; i < out.values.size(); ++i) variance.values[i] = f(i);
+    parallel_rows(out.rows, out.columns, threads, [&](int64_t t) {
+      const auto first = static_cast<size_t>(t * out.columns);
+      for (size_t i = first; i < first + static_cast<size_t>(out.columns); ++i)
+        variance.values[i] = f(i);
+    });
   }
 
   // A table's rows are copied, perhaps through a smaller type; decoding rounds to single precision.
@@ -60,8 +64,8 @@ struct Call {
     // Vectors are rounded as matrices are, where that is to a plain type.
     const double plain_weights = a.weights && a.weights->is_plain() ? a.weights->unit : 0;
     const double of_product = square(a.compute) / 3;
-    std::vector<double> terms(weight.size());
-    for (int64_t t = 0; t < out.rows; ++t)
+    parallel_rows(out.rows, 16 * out.columns, threads, [&](int64_t t) {
+      std::vector<double> terms(weight.size());
       for (int64_t first = 0; first < out.columns; first += norm.group) {
         const double* x = input(0).row(t) + first;
         double mean = 0;
@@ -108,6 +112,7 @@ struct Call {
               (plain_weights > 0 ? rounded_once(scaled, plain_weights) : 0);
         }
       }
+    });
   }
 
   void operator()(const op::Linear& linear) const {
@@ -124,7 +129,7 @@ struct Call {
     const std::vector<double> frequencies = op::rope_frequencies(rope);
     const int64_t pairs = rope.dims / 2;
     const bool adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
-    for (int64_t t = 0; t < out.rows; ++t) {
+    parallel_rows(out.rows, out.columns, threads, [&](int64_t t) {
       const auto position = static_cast<double>(place.positions[static_cast<size_t>(t)]);
       for (int64_t head = 0; head < out.columns; head += rope.head_size)
         for (int64_t i = rope.dims; i < rope.head_size; ++i)
@@ -149,7 +154,7 @@ struct Call {
           variance.row(t)[j] = shared + handed_on(out.row(t)[j], a);
         }
       }
-    }
+    });
   }
 
   void operator()(const op::Attention&) const {

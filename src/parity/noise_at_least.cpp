@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/parallel.h"
 #include "exec/f64/panels.h"
 #include "parity/noise_linear.h"
 #include "parity/rounding.h"
@@ -14,12 +15,6 @@ namespace {
 using exec::f64::EstimateRows;
 using exec::f64::kEstimateBlock;
 using exec::f64::kPanel;
-
-Matrix squares_of(const Matrix& matrix) {
-  Matrix out = matrix;
-  for (double& x : out.values) x *= x;
-  return out;
-}
 
 // How many times its standard deviation an error of the row is at most.
 double largest_deviation(const Rounded& rounded, int64_t row) {
@@ -82,14 +77,18 @@ struct LinearNoise::Estimates {
 // The inputs that the estimates are made from.
 struct LinearNoise::Prepared {
   explicit Prepared(const LinearNoise& noise)
-      : x(noise.x_), squares(squares_of(noise.x_)), error(estimate_error(noise.x_.columns)) {
+      : x(noise.x_, false, noise.threads_),
+        squares(noise.x_, true, noise.threads_),
+        error(estimate_error(noise.x_.columns)) {
     if (!noise.rounds_input_) return;
     const auto few = shared_numbers(noise.inputs_.variances);
     shared = few.has_value();
-    variances.emplace(shared ? *few : noise.inputs_.variances);
-    errors.emplace(noise.inputs_.errors);
-    for (int64_t t = 0; t < noise.x_.rows; ++t)
-      deviations.push_back(largest_deviation(noise.inputs_, t));
+    variances.emplace(shared ? *few : noise.inputs_.variances, false, noise.threads_);
+    errors.emplace(noise.inputs_.errors, false, noise.threads_);
+    deviations.resize(static_cast<size_t>(noise.x_.rows));
+    parallel_rows(noise.x_.rows, 4 * noise.x_.columns, noise.threads_, [&](int64_t t) {
+      deviations[static_cast<size_t>(t)] = largest_deviation(noise.inputs_, t);
+    });
   }
 
   EstimateRows x;

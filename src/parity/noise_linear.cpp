@@ -14,11 +14,6 @@
 namespace lockstep::parity {
 namespace {
 
-// The tensor cores' sums of 8-bit products keep so many digits.
-constexpr double kSmallFloatSums = 0x1p-13;
-// Terms that tensor cores add at once; digits beyond single precision are then cut off.
-constexpr double kAddedAtOnce = 16;
-
 void decode_weights(const op::Weight& weight, int64_t row, std::vector<float>& floats,
                     std::vector<double>& out) {
   quant::decode(weight.format->format(), weight.row(row), weight.columns, floats.data());
@@ -49,18 +44,22 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
       coarse_(a_.operands() > a_.compute),
       rounds_input_(coarse_ || of_input_.rounds()),
       n_(static_cast<double>(weight_.columns)),
+      of_terms_(square(a_.compute) / 3 + (is_quantized(weight_) ? square(kSingle) / 3 : 0)),
+      of_added_(rounds_input_ ? square(n_ / kAddedAtOnce * a_.compute) : 0),
+      of_small_floats_(of_input_.is_small_float() ? square(kSmallFloatSums) / 3 * n_ : 0),
       adding_matters_(square(std::max(coarse_ ? a_.operands() : 0, of_input_.relative())) <
                       32 * n_ * square(a_.compute)),
       inputs_(x.rows, x.columns),
       bias_(static_cast<size_t>(weight_.rows)) {
-  for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_})
-    for (int64_t t = 0; t < x.rows && operand.rounds(); ++t) {
-      const std::span<const double> row(x.row(t), static_cast<size_t>(x.columns));
-      const double largest = operand.scale != Scale::kTensor ? 0
-                             : a_.largest.empty()            ? largest_of(x.values)
-                                                             : a_.largest[static_cast<size_t>(t)];
-      inputs_.add(operand, row, t, largest);
-    }
+  for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_}) {
+    if (!operand.rounds()) continue;
+    const double of_all =
+        operand.scale == Scale::kTensor && a_.largest.empty() ? largest_of(x.values) : 0;
+    parallel_rows(x.rows, 4 * x.columns, threads, [&](int64_t t) {
+      const double largest = a_.largest.empty() ? of_all : a_.largest[static_cast<size_t>(t)];
+      inputs_.add(operand, {x.row(t), static_cast<size_t>(x.columns)}, t, largest);
+    });
+  }
   if (of_weight_.scale == Scale::kTensor) largest_weight_ = largest_of_weight(weight_, threads);
   if (linear.bias) {
     std::vector<float> floats(bias_.size());
@@ -81,21 +80,6 @@ LinearNoise::WeightRow LinearNoise::weight_row(int64_t index) const {
     out.rounded.add(of_weight_, out.numbers, 0, largest_weight_);
   }
   return out;
-}
-
-// `y`: the element, with its bias.
-double LinearNoise::variance(const Parts& parts, double y, double bias) const {
-  // Each product, and the decoding of the weight.
-  const double of_terms =
-      square(a_.compute) / 3 + (is_quantized(weight_) ? square(kSingle) / 3 : 0);
-  const double sum = y - bias;
-  double v = parts.of_sum + of_terms * parts.squares + handed_on(y, a_) + parts.vanishing +
-             parts.of_inputs + parts.of_weights + parts.of_scales;
-  if (rounds_input_) v += square(n_ / kAddedAtOnce * a_.compute * sum);
-  if (of_input_.is_small_float())
-    v += square(kSmallFloatSums) / 3 * n_ * (parts.squares / 2 + square(sum) / 3);
-  if (bias != 0 && of_weight_.is_plain()) v += rounded_once(bias, of_weight_.unit);
-  return v;
 }
 
 // `terms`: room for the products.

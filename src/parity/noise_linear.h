@@ -6,8 +6,14 @@
 #include <vector>
 
 #include "parity/noise.h"
+#include "parity/rounding.h"
 
 namespace lockstep::parity {
+
+// The tensor cores' sums of 8-bit products keep so many digits.
+inline constexpr double kSmallFloatSums = 0x1p-13;
+// Terms that tensor cores add at once; digits beyond single precision are then cut off.
+inline constexpr double kAddedAtOnce = 16;
 
 class LinearNoise {
  public:
@@ -56,7 +62,16 @@ class LinearNoise {
 
   WeightRow weight_row(int64_t index) const;
   double exactly(const WeightRow& w, int64_t t, double y, std::span<double> terms) const;
-  double variance(const Parts& parts, double y, double bias) const;
+
+  // `y`: the element, with its bias.
+  double variance(const Parts& parts, double y, double bias) const {
+    const double sum = y - bias;
+    double v = parts.of_sum + of_terms_ * parts.squares + handed_on(y, a_) + parts.vanishing +
+               parts.of_inputs + parts.of_weights + parts.of_scales + of_added_ * square(sum) +
+               of_small_floats_ * (parts.squares / 2 + square(sum) / 3);
+    if (bias != 0 && of_weight_.is_plain()) v += rounded_once(bias, of_weight_.unit);
+    return v;
+  }
 
   struct Estimates;
   struct Prepared;
@@ -72,8 +87,11 @@ class LinearNoise {
   const Operand of_weight_;
   const bool coarse_;  // activations were handed on in a smaller type
   const bool rounds_input_;
-  const double n_;             // terms of a sum
-  const bool adding_matters_;  // beside the rounding of activations
+  const double n_;                // terms of a sum
+  const double of_terms_;         // each product, and the decoding of the weight
+  const double of_added_;         // terms that tensor cores add at once
+  const double of_small_floats_;  // their sums of 8-bit products
+  const bool adding_matters_;     // beside the rounding of activations
   Rounded inputs_;
   std::vector<double> bias_;           // by row of the weight
   std::vector<double> input_squares_;  // by row of x

@@ -1,6 +1,7 @@
 #include "parity/operand.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -84,6 +85,7 @@ void Rounded::add(const Operand& operand, std::span<const double> numbers, int64
                   double largest) {
   const auto columns = static_cast<int64_t>(numbers.size());
   const int64_t share = std::max<int64_t>(1, operand.share(columns));
+  bool all_exact = true;
   for (int64_t first = 0; first < columns; first += share) {
     const auto some = numbers.subspan(static_cast<size_t>(first),
                                       static_cast<size_t>(std::min(share, columns - first)));
@@ -102,11 +104,12 @@ void Rounded::add(const Operand& operand, std::span<const double> numbers, int64
         variance = (square(x * operand.unit) + square(scale * operand.tiny())) / 3;
       }
       if (!std::isfinite(error)) error = 0;
-      exact = exact && error == 0;
+      all_exact = all_exact && error == 0;
       errors.row(row)[first + static_cast<int64_t>(i)] += error;
       variances.row(row)[first + static_cast<int64_t>(i)] += variance;
     }
   }
+  if (!all_exact) std::atomic_ref(exact).store(false, std::memory_order_relaxed);
 }
 
 Rounded round_rows(const Operand& operand, const Matrix& matrix, std::span<const double> largest) {

@@ -52,7 +52,8 @@ struct Rounded {
 
   Rounded() = default;
   Rounded(int64_t rows, int64_t columns) : errors(rows, columns), variances(rows, columns) {}
-  // `largest`: of the tensor that the row belongs to, for Scale::kTensor.
+  // `largest`: of the tensor that the row belongs to, for Scale::kTensor. Different rows may be
+  // added by different threads.
   void add(const Operand& operand, std::span<const double> numbers, int64_t row, double largest);
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/parallel.h"
 #include "base/random.h"
 #include "exec/f64/ops.h"
 #include "parity/rounding.h"
@@ -86,13 +87,13 @@ Matrix Replay::read(op::ValueId id, Positions positions) const {
   // What was not recorded is not seen.
   if (scores && value.name.ends_with("attn_scores"))
     std::ranges::fill(out.values, -std::numeric_limits<double>::infinity());
-  for (size_t r = 0; r < positions.size(); ++r) {
-    const auto row = *usable_row(id, positions[r]);
+  parallel_rows(out.rows, out.columns, threads_, [&](int64_t r) {
+    const int64_t position = positions[static_cast<size_t>(r)];
+    const auto row = *usable_row(id, position);
     int64_t kept = std::min(width, row.width);
-    if (scores) kept = std::min(kept, step_end(trace_, positions[r]));
-    for (int64_t line = 0; line < lines; ++line)
-      row.read(line, 0, kept, out.row(static_cast<int64_t>(r)) + line * width);
-  }
+    if (scores) kept = std::min(kept, step_end(trace_, position));
+    for (int64_t line = 0; line < lines; ++line) row.read(line, 0, kept, out.row(r) + line * width);
+  });
   return out;
 }
 

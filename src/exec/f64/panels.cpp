@@ -129,22 +129,31 @@ Matrix multiply_squares(const op::Weight& weight, const Matrix& x, int threads) 
   return product(weight, x, true, threads);
 }
 
-EstimateRows::EstimateRows(const Matrix& matrix)
+EstimateRows::EstimateRows(const Matrix& matrix, bool squared, int threads)
     : rows(matrix.rows),
       blocks((matrix.columns + kEstimateBlock - 1) / kEstimateBlock),
+      scale(static_cast<size_t>(rows)),
       numbers(static_cast<size_t>(blocks * rows * kEstimateBlock)) {
-  for (int64_t r = 0; r < rows; ++r) {
+  parallel_rows(rows, matrix.columns, threads, [&](int64_t r) {
     const double* row = matrix.row(r);
     double largest = 0;
     for (int64_t i = 0; i < matrix.columns; ++i)
       if (std::isfinite(row[i])) largest = std::max(largest, std::fabs(row[i]));
-    scale.push_back(largest > 0 ? std::exp2(std::ceil(std::log2(largest))) : 1);
-    for (int64_t i = 0; i < matrix.columns; ++i) {
-      const int64_t block = i / kEstimateBlock;
-      numbers[static_cast<size_t>((block * rows + r) * kEstimateBlock + i % kEstimateBlock)] =
-          static_cast<float>(row[i] / scale.back());
+    int exponent = 0;
+    std::frexp(largest, &exponent);
+    exponent = std::clamp(exponent, -1000, 1000);
+    const double factor = std::ldexp(1.0, -exponent);
+    scale[static_cast<size_t>(r)] = std::ldexp(1.0, squared ? 2 * exponent : exponent);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const double* from = row + block * kEstimateBlock;
+      float* to = numbers.data() + (block * rows + r) * kEstimateBlock;
+      const int64_t count = std::min(kEstimateBlock, matrix.columns - block * kEstimateBlock);
+      for (int64_t i = 0; i < count; ++i) {
+        const double x = from[i] * factor;
+        to[i] = static_cast<float>(squared ? x * x : x);
+      }
     }
-  }
+  });
 }
 
 void EstimatePanel::set(const DecodedPanel& panel, bool squared) {

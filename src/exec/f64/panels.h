@@ -82,7 +82,7 @@ struct EstimateRows {
   std::vector<double> scale;  // by row
   AlignedVector<float> numbers;
 
-  explicit EstimateRows(const Matrix& matrix);
+  EstimateRows(const Matrix& matrix, bool squared, int threads);
 };
 
 // A panel for estimates: [blocks, kEstimateBlock, kPanel].
