@@ -7,6 +7,10 @@
 
 #include <unistd.h>
 
+#ifdef __GLIBC__  // known after the headers above
+#include <malloc.h>
+#endif
+
 namespace lockstep {
 namespace {
 
@@ -52,6 +56,14 @@ int64_t resident_memory_bytes() {
 
 int64_t available_memory_bytes() {
   return std::min(machine_free(), group_free());
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLarge = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
+#endif
 }
 
 }  // namespace lockstep

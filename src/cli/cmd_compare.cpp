@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/notice.h"
 #include "base/output_file.h"
 #include "base/temporary_folder.h"
@@ -210,6 +211,7 @@ Result<void> write_file(const std::string& path, const std::string& text) {
 }
 
 Result<int> run(const Flags& flags) {
+  keep_freed_memory();
   parity::CompareOptions options = flags.options;
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));

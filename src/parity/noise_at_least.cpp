@@ -182,8 +182,10 @@ class LinearNoise::PanelEstimates {
 
   void round_weights(const exec::f64::DecodedPanel& panel) {
     std::vector<Rounded> rounded;
+    WeightRow row(panel.columns);
     for (int64_t r = 0; r < panel.rows; ++r) {
-      rounded.push_back(noise_.weight_row(panel.first_row + r).rounded);
+      noise_.decode(panel.first_row + r, row);
+      rounded.push_back(row.rounded);
       of_.weight_deviations[r] = largest_deviation(rounded.back(), 0);
     }
     const auto multiply = [&](const Matrix Rounded::*part, const EstimateRows& x, float* sums) {

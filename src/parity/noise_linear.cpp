@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "base/parallel.h"
 #include "parity/rounding.h"
@@ -69,44 +68,40 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
     input_squares_.push_back(sum_of_squares({x.row(t), static_cast<size_t>(x.columns)}));
 }
 
-LinearNoise::WeightRow LinearNoise::weight_row(int64_t index) const {
-  const auto columns = static_cast<size_t>(weight_.columns);
-  WeightRow out{index, std::vector<double>(columns), 0, {}};
-  std::vector<float> floats(columns);
-  decode_weights(weight_, index, floats, out.numbers);
-  out.squares = sum_of_squares(out.numbers);
-  if (of_weight_.rounds()) {
-    out.rounded = Rounded(1, weight_.columns);
-    out.rounded.add(of_weight_, out.numbers, 0, largest_weight_);
-  }
-  return out;
+void LinearNoise::decode(int64_t index, WeightRow& row) const {
+  row.index = index;
+  quant::decode(weight_.format->format(), weight_.row(index), weight_.columns, row.numbers.data());
+  if (!of_weight_.rounds()) return;
+  row.rounded = Rounded(1, weight_.columns);
+  row.rounded.add(of_weight_, std::vector<double>(row.numbers.begin(), row.numbers.end()), 0,
+                  largest_weight_);
 }
 
-// `terms`: room for the products.
-double LinearNoise::exactly(const WeightRow& w, int64_t t, double y,
-                            std::span<double> terms) const {
+double LinearNoise::exactly(WeightRow& w, int64_t t, double y) const {
   const double* xt = x_.row(t);
-  const double sum = multiply(w.numbers, xt, terms);
+  const ProductSums sums =
+      multiply(w.numbers, xt, rounds_input_ ? inputs_.variances.row(t) : nullptr,
+               inputs_.errors.row(t), w.terms);
   const double bias = bias_[static_cast<size_t>(w.index)];
-  const auto [of_sum, squares] = noise_of_sum(terms, sum, a_.compute, bias, false);
+  const auto [of_sum, squares] = noise_of_sum(w.terms, sums.terms, a_.compute, bias, false);
   Parts parts{.of_sum = of_sum, .squares = squares};
-  parts.vanishing = of_vanishing(n_, w.squares, input_squares_[static_cast<size_t>(t)], a_.compute);
-  if (rounds_input_) parts.of_inputs = of_rounded(inputs_, t, 0, w.numbers);
-  if (!w.rounded.exact) parts.of_weights = of_rounded(w.rounded, 0, 0, {xt, w.numbers.size()});
+  parts.vanishing =
+      of_vanishing(n_, sums.weight_squares, input_squares_[static_cast<size_t>(t)], a_.compute);
+  if (rounds_input_) parts.of_inputs = with_known(sums.chance, sums.known);
+  if (!w.rounded.exact) parts.of_weights = of_rounded(w.rounded, 0, 0, {xt, w.terms.size()});
   parts.of_scales =
-      of_scales(of_input_, terms) + (w.rounded.exact ? 0 : of_scales(of_weight_, terms));
+      of_scales(of_input_, w.terms) + (w.rounded.exact ? 0 : of_scales(of_weight_, w.terms));
   return variance(parts, y, bias);
 }
 
 void LinearNoise::find(std::vector<Element> elements, const Matrix& out, Matrix& variance) const {
   std::ranges::stable_sort(elements, {}, &Element::column);
   const auto some = [&](int64_t begin, int64_t end) {
-    std::vector<double> terms(static_cast<size_t>(weight_.columns));
-    std::optional<WeightRow> w;
+    WeightRow w(weight_.columns);
     for (int64_t i = begin; i < end; ++i) {
       const auto [t, r] = elements[static_cast<size_t>(i)];
-      if (!w || w->index != r) w = weight_row(r);
-      variance.row(t)[r] = exactly(*w, t, out.row(t)[r], terms);
+      if (w.index != r) decode(r, w);
+      variance.row(t)[r] = exactly(w, t, out.row(t)[r]);
     }
   };
   parallel_for(std::ssize(elements), std::max<int64_t>(1, 50'000 / weight_.columns), some,
@@ -116,11 +111,10 @@ void LinearNoise::find(std::vector<Element> elements, const Matrix& out, Matrix&
 Matrix LinearNoise::all(const Matrix& out) const {
   Matrix variance(out.rows, out.columns);
   const auto rows = [&](int64_t begin, int64_t end) {
-    std::vector<double> terms(static_cast<size_t>(weight_.columns));
+    WeightRow w(weight_.columns);
     for (int64_t r = begin; r < end; ++r) {
-      const WeightRow w = weight_row(r);
-      for (int64_t t = 0; t < out.rows; ++t)
-        variance.row(t)[r] = exactly(w, t, out.row(t)[r], terms);
+      decode(r, w);
+      for (int64_t t = 0; t < out.rows; ++t) variance.row(t)[r] = exactly(w, t, out.row(t)[r]);
     }
   };
   const int64_t work_a_row = 2 * weight_.columns * out.rows;

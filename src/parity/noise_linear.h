@@ -42,12 +42,15 @@ class LinearNoise {
   Evaluated evaluate() const;
 
  private:
-  // A row of the weight, decoded, and what is known of it.
+  // A row of the weight, decoded.
   struct WeightRow {
-    int64_t index = 0;
-    std::vector<double> numbers;
-    double squares = 0;
-    Rounded rounded;  // where weights are rounded
+    int64_t index = -1;
+    std::vector<float> numbers;
+    Rounded rounded;            // where weights are rounded
+    std::vector<double> terms;  // room for its products
+
+    explicit WeightRow(int64_t columns)
+        : numbers(static_cast<size_t>(columns)), terms(numbers.size()) {}
   };
 
   // What an element's variance is made of, exactly or at least.
@@ -60,8 +63,8 @@ class LinearNoise {
     double vanishing = 0;
   };
 
-  WeightRow weight_row(int64_t index) const;
-  double exactly(const WeightRow& w, int64_t t, double y, std::span<double> terms) const;
+  void decode(int64_t index, WeightRow& row) const;
+  double exactly(WeightRow& w, int64_t t, double y) const;
 
   // `y`: the element, with its bias.
   double variance(const Parts& parts, double y, double bias) const {

@@ -142,22 +142,49 @@ LS_WIDE double add_products(const double* a, const double* b, size_t count, bool
   return across_lanes(lanes);
 }
 
-LS_WIDE double multiply_all(const double* a, const double* b, size_t count, double* out) {
+using TermFloats = float __attribute__((vector_size(kTermLanes * sizeof(float))));
+
+LS_WIDE void multiply_all(const float* weights, const double* inputs, const double* variances,
+                          const double* errors, size_t count, double* terms, ProductSums* out) {
   TermLanes sums = {};
+  TermLanes squares = {};
+  TermLanes chance = {};
+  TermLanes known = {};
   for (size_t i = 0; i < count; i += kTermLanes) {
-    LS_LOAD(x, a + i, count - i);
-    LS_LOAD(y, b + i, count - i);
-    const TermLanes products = x * y;
-    sums += products;
-    if (count - i >= kTermLanes) {
-      std::memcpy(out + i, &products, sizeof products);
+    const size_t left = count - i;
+    TermFloats floats = {};
+    if (left >= kTermLanes) {
+      std::memcpy(&floats, weights + i, sizeof floats);
     } else {
-      for (size_t j = 0; i + j < count; ++j) out[i + j] = products[j];
+      for (size_t j = 0; j < left; ++j) floats[j] = weights[i + j];
+    }
+    const TermLanes weight = __builtin_convertvector(floats, TermLanes);
+    LS_LOAD(input, inputs + i, left);
+    const TermLanes products = weight * input;
+    const TermLanes of_weight = weight * weight;
+    sums += products;
+    squares += of_weight;
+    if (variances != nullptr) {
+      LS_LOAD(variance, variances + i, left);
+      LS_LOAD(error, errors + i, left);
+      chance += of_weight * variance;
+      known += weight * error;
+    }
+    if (left >= kTermLanes) {
+      std::memcpy(terms + i, &products, sizeof products);
+    } else {
+      for (size_t j = 0; j < left; ++j) terms[i + j] = products[j];
     }
   }
   double lanes[kTermLanes];
   std::memcpy(lanes, &sums, sizeof lanes);
-  return across_lanes(lanes);
+  out->terms = across_lanes(lanes);
+  std::memcpy(lanes, &squares, sizeof lanes);
+  out->weight_squares = across_lanes(lanes);
+  std::memcpy(lanes, &chance, sizeof lanes);
+  out->chance = across_lanes(lanes);
+  std::memcpy(lanes, &known, sizeof lanes);
+  out->known = across_lanes(lanes);
 }
 
 }  // namespace
@@ -176,8 +203,11 @@ std::optional<double> mean_size(std::span<const double> terms, double large) {
   return count > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
-double multiply(std::span<const double> a, const double* b, std::span<double> out) {
-  return multiply_all(a.data(), b, out.size(), out.data());
+ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
+                     const double* errors, std::span<double> terms) {
+  ProductSums out;
+  multiply_all(weights.data(), inputs, variances, errors, weights.size(), terms.data(), &out);
+  return out;
 }
 
 double sum_of(std::span<const double> numbers) {

@@ -25,8 +25,15 @@ TermStatistics statistics_of(std::span<const double> terms, double sum, double u
 // Of the sizes up to `large`; nothing where there are none.
 std::optional<double> mean_size(std::span<const double> terms, double large);
 
-// The products, and their sum.
-double multiply(std::span<const double> a, const double* b, std::span<double> out);
+// A row of a weight times a row of inputs: the terms, and sums over them.
+struct ProductSums {
+  double terms = 0;
+  double weight_squares = 0;
+  double chance = 0;  // of the squares of weights times the variances of inputs, where given
+  double known = 0;   // of weights times the errors of inputs
+};
+ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
+                     const double* errors, std::span<double> terms);
 double sum_of(std::span<const double> numbers);
 // Of the products of two, and of those with the squares of the first.
 double sum_of_products(std::span<const double> a, const double* b);
