@@ -31,6 +31,7 @@ double largest_of_weight(const op::Weight& weight, int threads);
 struct Factors {
   const Matrix& numbers;
   const Rounded* rounded;
+  const Matrix* columns = nullptr;  // the numbers by column, where these are read one by one
 
   Factors(const Matrix& matrix, const Rounded* as = nullptr) : numbers(matrix), rounded(as) {}
 };

@@ -111,7 +111,7 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
   const double squares =
       adding_matters_ ? static_cast<double>(estimates.squares[i]) * prepared.squares.scale[t] : 0;
   parts.squares = squares * (1 - error);
-  double partial = parts.squares / 2 + square(sum) / 3;
+  double partial = parts.squares / 2 + square(sum) * kThird;
   if (adding_matters_ && x_.columns % kEstimateBlock == 0) {
     // Root mean squares of the partial sums, in the order of the terms and its reverse.
     const double share = static_cast<double>(kEstimateBlock) / n_;
@@ -125,7 +125,7 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
     // No partial sum is off by more than 4 errors of all their sizes.
     partial = std::max(partial, less(in_order, square(4 * error) * n_ * squares * (1 + error)));
   }
-  parts.of_sum = square(a_.compute) / 3 * n_ * partial;
+  parts.of_sum = square(a_.compute) * kThird * n_ * partial;
   // Of rounded factors: what chance does, and what is meant where that is clearly more.
   const auto of_factors = [&](double chance, double known, double deviation) {
     const double most = chance * (1 + error);

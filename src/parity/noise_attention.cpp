@@ -111,32 +111,33 @@ void mix_variance(const op::Attention& attention, std::span<const double> probs,
     prob_squares += square(probs[p]);
   }
   const auto n = static_cast<double>(seen.size());
+  std::vector<double> terms(seen.size());
+  std::vector<double> values(seen.size());
+  std::vector<double> shares(seen.size());
+  std::vector<double> variances(seen.size());
+  for (size_t i = 0; i < seen.size(); ++i) {
+    shares[i] = probs[seen[i]];
+    variances[i] = prob_variance[seen[i]];
+  }
   // Probabilities as a factor are of the type of values, or of the activations' where 8-bit
   // numbers are multiplied as they are; there the largest one is 1 before the sum is divided out.
-  Matrix row(1, static_cast<int64_t>(probs.size()));
-  std::ranges::copy(probs, row.values.begin());
-  Rounded of_factors(row.rows, row.columns);
+  Rounded of_factors(1, std::ssize(seen));
   Operand as_factor = query_operand(a);
   as_factor.scale = as_factor.rounds() ? Scale::kRow : Scale::kNone;
   as_factor.largest = 1;
   for (const Operand& operand :
        {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
-    if (operand.rounds()) of_factors.add(operand, row.values, 0, 0);
-  std::vector<double> terms(seen.size());
-  std::vector<double> values(probs.size());
+    if (operand.rounds()) of_factors.add(operand, shares, 0, 0);
   for (int64_t d = 0; d < attention.value_size; ++d) {
     const int64_t column = kv_head * attention.value_size + d;
-    double value_squares = 0;
-    double of_probs = 0;
     for (size_t i = 0; i < seen.size(); ++i) {
-      const size_t p = seen[i];
-      const double value = v.numbers.row(static_cast<int64_t>(p))[column];
-      values[p] = value;
-      terms[i] = probs[p] * value;
-      value_squares += square(value);
-      // What all probabilities have in common (their sum is off) moves the mix as a whole.
-      of_probs += prob_variance[p] * square(value - mix[d]) + prob_variance[p] * square(mix[d]);
+      const auto p = static_cast<int64_t>(seen[i]);
+      values[i] = v.columns != nullptr ? v.columns->row(column)[p] : v.numbers.row(p)[column];
     }
+    const MixSums sums = mix_terms(shares, values.data(), variances.data(), mix[d], terms.data());
+    const double value_squares = sums.value_squares;
+    // What all probabilities have in common (their sum is off) moves the mix as a whole.
+    const double of_probs = sums.of_weights;
     const auto [of_sum, squares] = noise_of_sum(terms, a.compute);
     double out = of_probs + of_sum + square(a.compute) / 3 * squares +
                  of_vanishing(n, prob_squares, value_squares, a.compute) +

@@ -71,7 +71,7 @@ class LinearNoise {
     const double sum = y - bias;
     double v = parts.of_sum + of_terms_ * parts.squares + handed_on(y, a_) + parts.vanishing +
                parts.of_inputs + parts.of_weights + parts.of_scales + of_added_ * square(sum) +
-               of_small_floats_ * (parts.squares / 2 + square(sum) / 3);
+               of_small_floats_ * (parts.squares / 2 + square(sum) * kThird);
     if (bias != 0 && of_weight_.is_plain()) v += rounded_once(bias, of_weight_.unit);
     return v;
   }

@@ -59,7 +59,10 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
     out.replayed = replayed[i];
   };
   for (size_t i = 0; i < recorded.size(); ++i) {
-    const Standing how = standing(recorded[i], replayed[i], scores);
+    const double error = recorded[i] - replayed[i];
+    // Both are finite then, as nearly always.
+    const Standing how =
+        std::isfinite(error) ? Standing::kCounts : standing(recorded[i], replayed[i], scores);
     if (how == Standing::kSame) continue;
     if (how != Standing::kCounts) {
       if (out.non_finite) continue;
@@ -67,7 +70,7 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
       out.non_finite = how == Standing::kNonFinite;
       continue;
     }
-    errors += (recorded[i] - replayed[i]) * (recorded[i] - replayed[i]);
+    errors += error * error;
     expected += variance[i];
     ++count;
   }

@@ -16,6 +16,13 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();  // a maske
 
 enum class Part { kMix, kScores, kProbs };
 
+Matrix transposed(const Matrix& matrix) {
+  Matrix out(matrix.columns, matrix.rows);
+  for (int64_t r = 0; r < matrix.rows; ++r)
+    for (int64_t c = 0; c < matrix.columns; ++c) out.row(c)[r] = matrix.row(r)[c];
+  return out;
+}
+
 struct AttentionReplay {
   const op::Attention& attention;
   Part part;                       // wanted
@@ -44,10 +51,12 @@ struct AttentionReplay {
     const auto factors = [](const Matrix& matrix, const Rounded& as) {
       return Factors(matrix, as.errors.values.empty() ? nullptr : &as);
     };
+    const Matrix v_columns = variance != nullptr ? transposed(v) : Matrix();
+    Factors values = factors(v, of_v);
+    values.columns = &v_columns;
     const auto heads_and_rows = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        one(i / count, i % count, factors(q, of_q), factors(k, of_k), factors(v, of_v), out,
-            variance);
+        one(i / count, i % count, factors(q, of_q), factors(k, of_k), values, out, variance);
     };
     parallel_for(attention.heads * count, 4, heads_and_rows, threads);
     return out;

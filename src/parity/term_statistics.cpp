@@ -130,6 +130,32 @@ LS_WIDE void add_small(const double* terms, size_t count, double large, double* 
   *seen = across_lanes(lanes);
 }
 
+LS_WIDE void mix_all(const double* shares, const double* values, const double* variances,
+                     double center, size_t count, double* terms, MixSums* out) {
+  TermLanes squares = {};
+  TermLanes of_weights = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    const size_t left = count - i;
+    LS_LOAD(share, shares + i, left);
+    LS_LOAD(value, values + i, left);
+    LS_LOAD(variance, variances + i, left);
+    const TermLanes term = share * value;
+    const TermLanes from_center = value - center;
+    squares += value * value;
+    of_weights += variance * (from_center * from_center) + variance * (center * center);
+    if (left >= kTermLanes) {
+      std::memcpy(terms + i, &term, sizeof term);
+    } else {
+      for (size_t j = 0; j < left; ++j) terms[i + j] = term[j];
+    }
+  }
+  double lanes[kTermLanes];
+  std::memcpy(lanes, &squares, sizeof lanes);
+  out->value_squares = across_lanes(lanes);
+  std::memcpy(lanes, &of_weights, sizeof lanes);
+  out->of_weights = across_lanes(lanes);
+}
+
 LS_WIDE double add_products(const double* a, const double* b, size_t count, bool squared) {
   TermLanes sums = {};
   for (size_t i = 0; i < count; i += kTermLanes) {
@@ -207,6 +233,13 @@ ProductSums multiply(std::span<const float> weights, const double* inputs, const
                      const double* errors, std::span<double> terms) {
   ProductSums out;
   multiply_all(weights.data(), inputs, variances, errors, weights.size(), terms.data(), &out);
+  return out;
+}
+
+MixSums mix_terms(std::span<const double> shares, const double* values, const double* variances,
+                  double center, double* terms) {
+  MixSums out;
+  mix_all(shares.data(), values, variances, center, shares.size(), terms, &out);
   return out;
 }
 

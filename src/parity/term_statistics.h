@@ -34,6 +34,13 @@ struct ProductSums {
 };
 ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
                      const double* errors, std::span<double> terms);
+// Values mixed by their shares: the terms, and sums over them.
+struct MixSums {
+  double value_squares = 0;
+  double of_weights = 0;  // variances times the squares of values, from `center` and of `center`
+};
+MixSums mix_terms(std::span<const double> shares, const double* values, const double* variances,
+                  double center, double* terms);
 double sum_of(std::span<const double> numbers);
 // Of the products of two, and of those with the squares of the first.
 double sum_of_products(std::span<const double> a, const double* b);
