@@ -1,6 +1,7 @@
 // What rounding does to a product with a weight, at least: from whole matrix products in single
 // precision, which is enough for an estimate.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <optional>
 
@@ -29,15 +30,18 @@ double largest_deviation(const Rounded& rounded, int64_t row) {
 constexpr int64_t kShared = 32;
 
 // One number for each kShared columns, where all rows have only one there.
-std::optional<Matrix> shared_numbers(const Matrix& matrix) {
+std::optional<Matrix> shared_numbers(const Matrix& matrix, int threads) {
   Matrix out(matrix.rows, (matrix.columns + kShared - 1) / kShared);
-  for (int64_t t = 0; t < matrix.rows; ++t)
+  std::atomic<bool> shared = true;
+  parallel_rows(matrix.rows, matrix.columns, threads, [&](int64_t t) {
+    const double* row = matrix.row(t);
     for (int64_t i = 0; i < matrix.columns; ++i) {
-      double& shared = out.row(t)[i / kShared];
-      if (i % kShared == 0) shared = matrix.row(t)[i];
-      if (matrix.row(t)[i] != shared) return std::nullopt;
+      double& first = out.row(t)[i / kShared];
+      if (i % kShared == 0) first = row[i];
+      if (row[i] != first) shared = false;
     }
-  return out;
+  });
+  return shared ? std::optional(std::move(out)) : std::nullopt;
 }
 
 // At least (sqrt(x) - off)^2, without a root.
@@ -81,7 +85,7 @@ struct LinearNoise::Prepared {
         squares(noise.x_, true, noise.threads_),
         error(estimate_error(noise.x_.columns)) {
     if (!noise.rounds_input_) return;
-    const auto few = shared_numbers(noise.inputs_.variances);
+    const auto few = shared_numbers(noise.inputs_.variances, noise.threads_);
     shared = few.has_value();
     variances.emplace(shared ? *few : noise.inputs_.variances, false, noise.threads_);
     errors.emplace(noise.inputs_.errors, false, noise.threads_);
@@ -221,8 +225,8 @@ Matrix LinearNoise::at_least(const Matrix& out) const {
 }
 
 LinearNoise::Evaluated LinearNoise::evaluate() const {
-  const exec::f64::PaddedRows x(x_);
-  const bool exact = exec::f64::fit_single_precision(x_.values);
+  const exec::f64::PaddedRows x(x_, threads_);
+  const bool exact = exec::f64::fit_single_precision(x_, threads_);
   Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
   const Prepared prepared(*this);
   exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {

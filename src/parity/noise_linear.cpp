@@ -47,7 +47,7 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
       of_added_(rounds_input_ ? square(n_ / kAddedAtOnce * a_.compute) : 0),
       of_small_floats_(of_input_.is_small_float() ? square(kSmallFloatSums) / 3 * n_ : 0),
       adding_matters_(square(std::max(coarse_ ? a_.operands() : 0, of_input_.relative())) <
-                      32 * n_ * square(a_.compute)),
+                      4 * n_ * square(a_.compute)),
       inputs_(x.rows, x.columns),
       bias_(static_cast<size_t>(weight_.rows)) {
   for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_}) {
@@ -64,8 +64,11 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
     std::vector<float> floats(bias_.size());
     decode_weights(*linear.bias, 0, floats, bias_);
   }
-  for (int64_t t = 0; t < x.rows; ++t)
-    input_squares_.push_back(sum_of_squares({x.row(t), static_cast<size_t>(x.columns)}));
+  input_squares_.resize(static_cast<size_t>(x.rows));
+  parallel_rows(x.rows, x.columns, threads, [&](int64_t t) {
+    input_squares_[static_cast<size_t>(t)] =
+        sum_of_squares({x.row(t), static_cast<size_t>(x.columns)});
+  });
 }
 
 void LinearNoise::decode(int64_t index, WeightRow& row) const {

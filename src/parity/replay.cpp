@@ -18,12 +18,15 @@ DType stored_dtype(const trace::Trace& trace) {
   return checkpoints.empty() ? DType::kF32 : checkpoints.front().dtype;
 }
 
-std::vector<bool> find_tainted(const Matrix& matrix) {
-  std::vector<bool> out(static_cast<size_t>(matrix.rows));
-  for (int64_t r = 0; r < matrix.rows; ++r)
-    out[static_cast<size_t>(r)] = !std::all_of(matrix.row(r), matrix.row(r) + matrix.columns,
-                                               [](double x) { return std::isfinite(x); });
-  return out;
+std::vector<bool> find_tainted(const Matrix& matrix, int threads) {
+  std::vector<char> tainted(static_cast<size_t>(matrix.rows));
+  parallel_rows(matrix.rows, matrix.columns, threads, [&](int64_t r) {
+    tainted[static_cast<size_t>(r)] = std::all_of(matrix.row(r), matrix.row(r) + matrix.columns,
+                                                  [](double x) { return std::isfinite(x); })
+                                          ? 0
+                                          : 1;
+  });
+  return {tainted.begin(), tainted.end()};
 }
 
 // All rows of one matrix to the given rows of another.
@@ -161,7 +164,7 @@ Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
   if (missing.empty()) {
     auto out = std::make_shared<Estimate>();
     out->value = read(id, positions);
-    out->tainted = find_tainted(out->value);
+    out->tainted = find_tainted(out->value, threads_);
     return out;
   }
   const Estimated derived = derive(id, missing);
@@ -178,7 +181,7 @@ Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
     out->samples.push_back(out->value);
     copy_rows(sample, missing_rows, out->samples.back());
   }
-  out->tainted = find_tainted(out->value);
+  out->tainted = find_tainted(out->value, threads_);
   return out;
 }
 

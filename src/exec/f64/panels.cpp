@@ -1,6 +1,7 @@
 #include "exec/f64/panels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "base/parallel.h"
@@ -25,9 +26,9 @@ int64_t row_stride(int64_t columns) {
 }
 
 Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int threads) {
-  const PaddedRows padded(x);
+  const PaddedRows padded(x, threads);
   // Weights are single precision: with such an x, 48 digits hold a product.
-  const bool exact = !squared && fit_single_precision(x.values);
+  const bool exact = !squared && fit_single_precision(x, threads);
   Matrix out(x.rows, weight.rows);
   for_each_panel(weight, x.rows, threads,
                  [&] { return PanelProduct(padded, x.columns, exact, squared, out); });
@@ -36,16 +37,24 @@ Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int thre
 
 }  // namespace
 
-bool fit_single_precision(std::span<const double> numbers) {
-  return std::ranges::all_of(
-      numbers, [](double x) { return static_cast<double>(static_cast<float>(x)) == x; });
+bool fit_single_precision(const Matrix& matrix, int threads) {
+  std::atomic<bool> fit = true;
+  parallel_rows(matrix.rows, matrix.columns, threads, [&](int64_t r) {
+    const double* row = matrix.row(r);
+    if (!std::all_of(row, row + matrix.columns,
+                     [](double x) { return static_cast<double>(static_cast<float>(x)) == x; }))
+      fit = false;
+  });
+  return fit;
 }
 
 PaddedRows::PaddedRows(int64_t row_count, int64_t columns)
     : rows(row_count), stride(row_stride(columns)), numbers(static_cast<size_t>(rows * stride)) {}
 
-PaddedRows::PaddedRows(const Matrix& matrix) : PaddedRows(matrix.rows, matrix.columns) {
-  for (int64_t t = 0; t < rows; ++t) std::copy_n(matrix.row(t), matrix.columns, row(t));
+PaddedRows::PaddedRows(const Matrix& matrix, int threads)
+    : PaddedRows(matrix.rows, matrix.columns) {
+  parallel_rows(rows, matrix.columns, threads,
+                [&](int64_t t) { std::copy_n(matrix.row(t), matrix.columns, row(t)); });
 }
 
 PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared,

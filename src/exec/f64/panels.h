@@ -43,7 +43,7 @@ struct PaddedRows {
   AlignedVector<double> numbers;
 
   PaddedRows(int64_t row_count, int64_t columns);
-  explicit PaddedRows(const Matrix& matrix);
+  PaddedRows(const Matrix& matrix, int threads);
   double* row(int64_t index) { return numbers.data() + index * stride; }
   const double* row(int64_t index) const { return numbers.data() + index * stride; }
 };
@@ -67,7 +67,7 @@ class PanelProduct {
   AlignedVector<double> lost_;
   Matrix& out_;
 };
-bool fit_single_precision(std::span<const double> numbers);
+bool fit_single_precision(const Matrix& matrix, int threads);
 
 // weight · x
 Matrix multiply(const op::Weight& weight, const Matrix& x, int threads);
