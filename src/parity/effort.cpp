@@ -14,7 +14,7 @@ namespace {
 constexpr double kOfANumber = 500;
 // A product is evaluated, and what rounding does to it is estimated; decoding and the rest come to
 // that. Measured: as much as so many plain products.
-constexpr double kTimesAProduct = 4;
+constexpr double kTimesAProduct = 5;
 
 double effort_of_op(const op::Op& op, const op::Program& program) {
   const auto width = static_cast<double>(program.value(op.outputs[0]).width);

@@ -288,6 +288,31 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(out["positions"],
                          {"compared": compared, "judged": compared, "chosen": False})
 
+    def test_one_wrong_position_of_many_is_found(self):
+        long = self.root / "long"
+        made = run("run", "-m", MODEL, "--tokens", ",".join(str(5 + 7 * i % 600) for i in range(200)),
+                   "-n", "1", "--device", "cpu", "--trace", long, "--checkpoints", "ops")
+        self.assertEqual(made.returncode, 0, made.stderr)
+
+        def corrupt(name, array, step):
+            if name == "blk.2.ffn_up" and step.first_position <= 133 < step.first_position + step.tokens:
+                array = array.copy()
+                array[133 - step.first_position, 7] += 0.5
+            return array
+
+        wrong = plain_trace.copy(Trace(long), self.root / "long wrong", corrupt)
+        out = self.compare_json(long, wrong, status=1)
+        self.assertEqual(out["positions"]["judged"], out["positions"]["compared"])
+        self.assertGreaterEqual(out["positions"]["compared"], 200)
+        self.assertEqual((out["first_defect"]["checkpoint"], out["first_defect"]["position"],
+                          out["first_defect"]["side"]), ("blk.2.ffn_up", 133, "suspect"))
+        self.assertEqual(out["first_defect"]["shape"]["positions"], [[133, 133]])
+        # With little time a sample is judged, which is said.
+        out = self.compare_json(long, long, "--budget", "0.0001", status=0)
+        self.assertLess(out["positions"]["judged"], 50)
+        self.assertIn("in the time given", " ".join(out["notes"]))
+        self.assertIn(f"at the {out['positions']['judged']} (of 200) positions judged", out["headline"])
+
     def test_report_files(self):
         files = {kind: self.root / f"report.{kind}" for kind in ("junit", "markdown", "csv", "html")}
         flags = [part for kind, path in files.items() for part in (f"--{kind}", path)]
