@@ -80,10 +80,11 @@ struct LinearNoise::Estimates {
 
 // The inputs that the estimates are made from.
 struct LinearNoise::Prepared {
-  explicit Prepared(const LinearNoise& noise)
-      : x(noise.x_, false, noise.threads_),
-        squares(noise.x_, true, noise.threads_),
-        error(estimate_error(noise.x_.columns)) {
+  explicit Prepared(const LinearNoise& noise) : error(estimate_error(noise.x_.columns)) {
+    if (noise.adding_matters_ || noise.of_weight_.rounds()) {
+      x.emplace(noise.x_, false, noise.threads_);
+      squares.emplace(noise.x_, true, noise.threads_);
+    }
     if (!noise.rounds_input_) return;
     const auto few = shared_numbers(noise.inputs_.variances, noise.threads_);
     shared = few.has_value();
@@ -95,8 +96,8 @@ struct LinearNoise::Prepared {
     });
   }
 
-  EstimateRows x;
-  EstimateRows squares;
+  std::optional<EstimateRows> x;  // where sums or rounded weights matter
+  std::optional<EstimateRows> squares;
   std::optional<EstimateRows> variances;
   bool shared = false;  // one variance for each kShared columns
   std::optional<EstimateRows> errors;
@@ -113,13 +114,13 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
   Parts parts;
   // Where adding up does next to nothing beside other rounding, it is left out.
   const double squares =
-      adding_matters_ ? static_cast<double>(estimates.squares[i]) * prepared.squares.scale[t] : 0;
+      adding_matters_ ? static_cast<double>(estimates.squares[i]) * prepared.squares->scale[t] : 0;
   parts.squares = squares * (1 - error);
   double partial = parts.squares / 2 + square(sum) * kThird;
   if (adding_matters_ && x_.columns % kEstimateBlock == 0) {
     // Root mean squares of the partial sums, in the order of the terms and its reverse.
     const double share = static_cast<double>(kEstimateBlock) / n_;
-    const double scale = prepared.x.scale[t];
+    const double scale = prepared.x->scale[t];
     const double last = static_cast<double>(estimates.sums[i]) * scale;
     const double mean = share * (static_cast<double>(estimates.partial[i]) * scale - last / 2);
     const double mean_squares =
@@ -143,8 +144,8 @@ double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimate
                    prepared.deviations[t]);
   if (of_weight_.rounds())
     parts.of_weights =
-        of_factors(static_cast<double>(estimates.weight_chance[i]) * prepared.squares.scale[t],
-                   static_cast<double>(estimates.weight_known[i]) * prepared.x.scale[t],
+        of_factors(static_cast<double>(estimates.weight_chance[i]) * prepared.squares->scale[t],
+                   static_cast<double>(estimates.weight_known[i]) * prepared.x->scale[t],
                    estimates.weight_deviations[i % kPanel]);
   const double out = variance(parts, y, bias) * (1 - 1e-9);
   return std::isfinite(out) ? out : 0;
@@ -171,12 +172,12 @@ class LinearNoise::PanelEstimates {
   void estimate(const exec::f64::DecodedPanel& panel) {
     panel_.set(panel, false);
     if (noise_.adding_matters_)
-      panel_.multiply(prepared_.x,
+      panel_.multiply(*prepared_.x,
                       {of_.sums.data(), of_.partial.data(), of_.partial_squares.data()});
     if (noise_.rounds_input_) panel_.multiply(*prepared_.errors, {of_.known.data()});
     const bool squares = noise_.adding_matters_ || (noise_.rounds_input_ && !prepared_.shared);
     if (squares) panel_.set(panel, true);
-    if (noise_.adding_matters_) panel_.multiply(prepared_.squares, {of_.squares.data()});
+    if (noise_.adding_matters_) panel_.multiply(*prepared_.squares, {of_.squares.data()});
     if (noise_.rounds_input_) {
       if (prepared_.shared) panel_.set_sums_of_squares(panel, kShared);
       panel_.multiply(*prepared_.variances, {of_.chance.data()});
@@ -202,8 +203,8 @@ class LinearNoise::PanelEstimates {
       panel_.set(other_, false);
       panel_.multiply(x, {sums});
     };
-    multiply(&Rounded::variances, prepared_.squares, of_.weight_chance.data());
-    multiply(&Rounded::errors, prepared_.x, of_.weight_known.data());
+    multiply(&Rounded::variances, *prepared_.squares, of_.weight_chance.data());
+    multiply(&Rounded::errors, *prepared_.x, of_.weight_known.data());
   }
 
   const LinearNoise& noise_;
