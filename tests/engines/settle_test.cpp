@@ -1,0 +1,111 @@
+// Products are judged exactly only where that can matter. Here all rows are, and what is told of a
+// checkpoint must be the same.
+#include <gtest/gtest.h>
+
+#include "lab.h"
+#include "parity/forward.h"
+#include "parity/replay.h"
+#include "rewrite.h"
+#include "trace/checkpoints.h"
+
+namespace lockstep::engines {
+namespace {
+
+using parity::OwnError;
+using parity::Replay;
+
+struct Told {
+  int64_t worst_position = -1;
+  double worst_ratio = -1;
+  double expected = -1;
+  std::vector<int64_t> defects;
+  bool operator==(const Told&) const = default;
+};
+
+Told told(const std::vector<OwnError>& rows) {
+  Told out;
+  bool non_finite = false;
+  for (const OwnError& own : rows) {
+    if (!own.settled) continue;
+    if (own.defect()) out.defects.push_back(own.position);
+    if (out.worst_position >= 0 && own.non_finite <= non_finite && own.ratio() <= out.worst_ratio)
+      continue;
+    out = {own.position, own.ratio(), own.expected, std::move(out.defects)};
+    non_finite = own.non_finite;
+  }
+  return out;
+}
+
+class SettleTest : public testing::TestWithParam<const char*> {
+ protected:
+  SettleTest()
+      : lab_(Lab::forged({.arch = "qwen2",
+                          .layers = 2,
+                          .width = 256,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .feed_forward = 320,
+                          .vocabulary = 67,
+                          .type = GetParam(),
+                          .seed = 5})) {
+    job_.prompt = 23;
+    job_.tokens = random_tokens(11, 29, 67);
+    program_ = lab_.program(job_);
+  }
+
+  void expect_same(const trace::Trace& trace, const std::string& what) {
+    const auto forwards = parity::forwards_of(lab_.model(), trace);
+    ASSERT_TRUE(forwards.ok());
+    Replay replay(forwards->front(), trace.manifest().engine.precision, trace, job_.tokens, "all",
+                  2);
+    std::vector<int64_t> positions;
+    for (int64_t p = 0; p < trace.positions(); ++p) positions.push_back(p);
+    int64_t unsettled = 0;
+    for (op::ValueId id = 0; id < std::ssize(program_.values); ++id) {
+      if (!trace.has(program_.value(id).name)) continue;
+      const auto few = replay.judge(id, positions);
+      const auto all = replay.judge(id, positions, Replay::Settle::kAll);
+      ASSERT_EQ(few.has_value(), all.has_value());
+      if (!few) continue;
+      EXPECT_EQ(told(*few), told(*all))
+          << what << ": " << program_.value(id).name << " worst at " << told(*all).worst_position;
+      unsettled += std::ranges::count(*few, false, &OwnError::settled);
+      EXPECT_EQ(std::ranges::count(*all, false, &OwnError::settled), 0);
+    }
+    EXPECT_GT(unsettled, 0) << what;
+  }
+
+  Lab lab_;
+  Job job_;
+  op::Program program_;
+  Scratch scratch_;
+};
+
+TEST_P(SettleTest, WhatIsToldIsTheSame) {
+  const Style styles[] = {{.name = "f32"},
+                          {.name = "pairwise", .order = parity::Order::kPairwise},
+                          {.name = "bf16", .activations = DType::kBF16, .kv = DType::kBF16},
+                          {.name = "int8", .int8 = true}};
+  for (const Style& style : styles) expect_same(lab_.record(job_, style, program_), style.name);
+}
+
+TEST_P(SettleTest, AlsoWhereSomethingIsWrong) {
+  const trace::Trace honest = lab_.record(job_, {}, program_);
+  const std::string folder = scratch_.next();
+  rewrite(honest, folder, DType::kF32, [](Tensor& tensor) {
+    // A whole checkpoint, one number, and a NaN.
+    if (tensor.checkpoint == "blk.0.ffn_up")
+      for (double& x : tensor.values) x *= 1.001;
+    if (tensor.checkpoint == "blk.1.q") tensor.values[tensor.values.size() / 2] += 0.01;
+    if (tensor.checkpoint == "blk.1.attn_out") tensor.values[7] = std::nan("");
+    return true;
+  });
+  const auto wrong = trace::Trace::open(folder);
+  ASSERT_TRUE(wrong.ok());
+  expect_same(*wrong, "wrong");
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, SettleTest, testing::Values("f32", "q4_k", "q8_0"));
+
+}  // namespace
+}  // namespace lockstep::engines
