@@ -9,7 +9,7 @@ help:
 	@echo '                (MODEL=smollm2: on a real one, downloaded; or any name or file)'
 	@echo 'make build      build the program at build/lockstep'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
-	@echo 'make test-slow  the tests that make test has in a shorter form, in full'
+	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
 	@echo '                learn stays in CORPUS=build-asan/corpus'

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/parallel.h"
 #include "parity/rounding.h"
@@ -111,17 +112,25 @@ void LinearNoise::find(std::vector<Element> elements, const Matrix& out, Matrix&
                threads_);
 }
 
-Matrix LinearNoise::all(const Matrix& out) const {
-  Matrix variance(out.rows, out.columns);
-  const auto rows = [&](int64_t begin, int64_t end) {
+void LinearNoise::find_rows(std::span<const int64_t> rows, const Matrix& out,
+                            Matrix& variance) const {
+  if (rows.empty()) return;
+  const auto some = [&](int64_t begin, int64_t end) {
     WeightRow w(weight_.columns);
     for (int64_t r = begin; r < end; ++r) {
       decode(r, w);
-      for (int64_t t = 0; t < out.rows; ++t) variance.row(t)[r] = exactly(w, t, out.row(t)[r]);
+      for (const int64_t t : rows) variance.row(t)[r] = exactly(w, t, out.row(t)[r]);
     }
   };
-  const int64_t work_a_row = 2 * weight_.columns * out.rows;
-  parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), rows, threads_);
+  const int64_t work_a_row = 2 * weight_.columns * std::ssize(rows);
+  parallel_for(out.columns, std::max<int64_t>(1, 200'000 / work_a_row), some, threads_);
+}
+
+Matrix LinearNoise::all(const Matrix& out) const {
+  std::vector<int64_t> rows(static_cast<size_t>(out.rows));
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  Matrix variance(out.rows, out.columns);
+  find_rows(rows, out, variance);
   return variance;
 }
 

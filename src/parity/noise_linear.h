@@ -29,6 +29,7 @@ class LinearNoise {
     int64_t column = 0;
   };
   void find(std::vector<Element> elements, const Matrix& out, Matrix& variance) const;
+  void find_rows(std::span<const int64_t> rows, const Matrix& out, Matrix& variance) const;
 
   // What they are at least: all but what depends on the digits of single terms
   // (noise_at_least.cpp).

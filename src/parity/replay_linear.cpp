@@ -77,10 +77,7 @@ class Settling {
   }
 
   void settle(const std::vector<int64_t>& rows) {
-    std::vector<LinearNoise::Element> elements;
-    for (const int64_t r : rows)
-      for (int64_t column = 0; column < value_.columns; ++column) elements.push_back({r, column});
-    noise_.find(std::move(elements), value_, variance_);
+    noise_.find_rows(rows, value_, variance_);
     measure(rows, true);
   }
 

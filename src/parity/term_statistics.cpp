@@ -31,6 +31,15 @@ using TermBits = int64_t __attribute__((vector_size(kTermLanes * sizeof(double))
   }                                                         \
   static_cast<void>(0)
 
+// As many of them as there is room for.
+#define LS_STORE(lanes, to, left)                         \
+  if (left >= kTermLanes) {                               \
+    std::memcpy(to, &lanes, sizeof lanes);                \
+  } else {                                                \
+    for (size_t j = 0; j < left; ++j) (to)[j] = lanes[j]; \
+  }                                                       \
+  static_cast<void>(0)
+
 double across_lanes(const double* lanes) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
@@ -143,11 +152,7 @@ LS_WIDE void mix_all(const double* shares, const double* values, const double* v
     const TermLanes from_center = value - center;
     squares += value * value;
     of_weights += variance * (from_center * from_center) + variance * (center * center);
-    if (left >= kTermLanes) {
-      std::memcpy(terms + i, &term, sizeof term);
-    } else {
-      for (size_t j = 0; j < left; ++j) terms[i + j] = term[j];
-    }
+    LS_STORE(term, terms + i, left);
   }
   double lanes[kTermLanes];
   std::memcpy(lanes, &squares, sizeof lanes);
@@ -196,11 +201,7 @@ LS_WIDE void multiply_all(const float* weights, const double* inputs, const doub
       chance += of_weight * variance;
       known += weight * error;
     }
-    if (left >= kTermLanes) {
-      std::memcpy(terms + i, &products, sizeof products);
-    } else {
-      for (size_t j = 0; j < left; ++j) terms[i + j] = products[j];
-    }
+    LS_STORE(products, terms + i, left);
   }
   double lanes[kTermLanes];
   std::memcpy(lanes, &sums, sizeof lanes);
