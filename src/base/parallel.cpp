@@ -27,15 +27,22 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
     body(0, count);
     return;
   }
-  // A few ranges a worker, taken in turn, so that a slow core does not hold the others up.
-  const int64_t range = std::max(grain, (count + workers * 4 - 1) / (workers * 4));
+  // Ranges are taken in turn and get shorter, so that no worker waits long for the last one.
+  constexpr int64_t kParts = 3;
   std::atomic<int64_t> next{0};
+  const auto take = [&](int64_t& begin, int64_t& end) {
+    begin = next.load();
+    do {
+      if (begin >= count) return false;
+      end = std::min(count, begin + std::max(grain, (count - begin) / (workers * kParts)));
+    } while (!next.compare_exchange_weak(begin, end));
+    return true;
+  };
   std::exception_ptr failure;
   std::mutex failure_mutex;
   const auto work = [&] {
     try {
-      for (int64_t begin; (begin = next.fetch_add(range)) < count;)
-        body(begin, std::min(begin + range, count));
+      for (int64_t begin = 0, end = 0; take(begin, end);) body(begin, end);
     } catch (...) {
       const std::lock_guard lock(failure_mutex);
       if (!failure) failure = std::current_exception();

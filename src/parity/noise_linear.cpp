@@ -83,11 +83,12 @@ void LinearNoise::decode(int64_t index, WeightRow& row) const {
 
 double LinearNoise::exactly(WeightRow& w, int64_t t, double y) const {
   const double* xt = x_.row(t);
+  const double bias = bias_[static_cast<size_t>(w.index)];
   const ProductSums sums =
       multiply(w.numbers, xt, rounds_input_ ? inputs_.variances.row(t) : nullptr,
-               inputs_.errors.row(t), w.terms);
-  const double bias = bias_[static_cast<size_t>(w.index)];
-  const auto [of_sum, squares] = noise_of_sum(w.terms, sums.terms, a_.compute, bias, false);
+               inputs_.errors.row(t), y - bias, a_.compute, w.terms);
+  const auto [of_sum, squares] =
+      noise_of_sum(w.terms, y - bias, sums.of_terms, a_.compute, bias, false);
   Parts parts{.of_sum = of_sum, .squares = squares};
   parts.vanishing =
       of_vanishing(n_, sums.weight_squares, input_squares_[static_cast<size_t>(t)], a_.compute);

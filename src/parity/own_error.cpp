@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "parity/term_statistics.h"
+
 namespace lockstep::parity {
 namespace {
 
@@ -49,41 +51,43 @@ double OwnError::ratio() const {
 OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
                      std::span<const double> variance, bool scores) {
   OwnError out;
-  double errors = 0;
-  double expected = 0;
-  int64_t count = 0;
   const auto worst = [&](size_t i, double ratio) {
     out.worst_ratio = ratio;
     out.worst_index = static_cast<int64_t>(i);
     out.recorded = recorded[i];
     out.replayed = replayed[i];
   };
-  for (size_t i = 0; i < recorded.size(); ++i) {
-    const double error = recorded[i] - replayed[i];
-    // Both are finite then, as nearly always.
-    const Standing how =
-        std::isfinite(error) ? Standing::kCounts : standing(recorded[i], replayed[i], scores);
-    if (how == Standing::kSame) continue;
-    if (how != Standing::kCounts) {
-      if (out.non_finite) continue;
-      if (out.worst_ratio == 0 || how == Standing::kNonFinite) worst(i, kInfinity);
-      out.non_finite = how == Standing::kNonFinite;
-      continue;
+  auto [errors, expected] = sum_errors(recorded, replayed.data(), variance.data());
+  auto count = std::ssize(recorded);
+  // All numbers are finite then, as nearly always.
+  if (!std::isfinite(errors)) {
+    errors = expected = 0;
+    count = 0;
+    for (size_t i = 0; i < recorded.size(); ++i) {
+      const Standing how = standing(recorded[i], replayed[i], scores);
+      if (how == Standing::kSame) continue;
+      if (how != Standing::kCounts) {
+        if (out.non_finite) continue;
+        if (out.worst_ratio == 0 || how == Standing::kNonFinite) worst(i, kInfinity);
+        out.non_finite = how == Standing::kNonFinite;
+        continue;
+      }
+      const double error = recorded[i] - replayed[i];
+      errors += error * error;
+      expected += variance[i];
+      ++count;
     }
-    errors += error * error;
-    expected += variance[i];
-    ++count;
   }
   if (count == 0) return out;
   out.error = std::sqrt(errors / static_cast<double>(count));
   out.expected = std::sqrt(expected / static_cast<double>(count));
   if (out.worst_ratio > 0) return out;
   for (size_t i = 0; i < recorded.size(); ++i) {
+    // Most are clearly less than the worst so far, which needs no root to be seen.
+    if (i % 8 == 0) i = next_beyond(recorded, replayed.data(), variance.data(), i, out.worst_ratio);
+    if (i >= recorded.size()) break;
     const double error = std::fabs(recorded[i] - replayed[i]);
     if (!(error > 0) || !std::isfinite(error)) continue;
-    // Most are clearly less than the worst so far, which needs no root to be seen.
-    const double enough = out.worst_ratio * out.worst_ratio * variance[i];
-    if (enough > 1e-290 && error * error <= enough) continue;
     const double ratio = ratio_of(error, variance[i], out.expected);
     if (ratio > out.worst_ratio) worst(i, ratio);
   }

@@ -208,13 +208,12 @@ Replay::Estimated Replay::derive_some(op::ValueId id, Positions positions) {
   Estimate& out = outcome->estimate;
   if (out.samples.empty()) out.samples.assign(kSamples, out.value);
   for (size_t s = 0; s < out.samples.size(); ++s)
-    for (size_t r = 0; r < positions.size(); ++r) {
-      const auto row = static_cast<int64_t>(r);
-      Random random((static_cast<uint64_t>(id) << 40) ^ (static_cast<uint64_t>(positions[r]) << 8) ^
-                    s);
+    parallel_rows(out.value.rows, 8 * out.value.columns, threads_, [&](int64_t row) {
+      const auto position = static_cast<uint64_t>(positions[static_cast<size_t>(row)]);
+      Random random((static_cast<uint64_t>(id) << 40) ^ (position << 8) ^ s);
       for (int64_t i = 0; i < out.value.columns; ++i)
         out.samples[s].row(row)[i] += std::sqrt(outcome->own.row(row)[i]) * random.gaussian();
-    }
+    });
   return std::make_shared<const Estimate>(std::move(out));
 }
 

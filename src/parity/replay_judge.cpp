@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/parallel.h"
 #include "parity/replay.h"
 #include "parity/rounding.h"
 
@@ -103,12 +104,13 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   if (!replayed) return std::nullopt;
   Estimate& estimate = replayed->estimate;
   LS_CHECK(out.actual.columns <= estimate.value.columns);
-  for (int64_t r = 0; r < out.actual.rows; ++r) {
-    double spread = 0;
-    for (const Matrix& sample : estimate.samples)
-      spread += mean_square_difference(sample, estimate.value, r) / kSamples;
-    for (int64_t i = 0; i < out.actual.columns; ++i) estimate.variance.row(r)[i] += spread;
-  }
+  if (!estimate.samples.empty())
+    parallel_rows(out.actual.rows, out.actual.columns, threads_, [&](int64_t r) {
+      double spread = 0;
+      for (const Matrix& sample : estimate.samples)
+        spread += mean_square_difference(sample, estimate.value, r) / kSamples;
+      for (int64_t i = 0; i < out.actual.columns; ++i) estimate.variance.row(r)[i] += spread;
+    });
   out.replayed = std::move(*replayed);
   return out;
 }
@@ -124,8 +126,8 @@ std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Position
   const auto& [actual, replayed] = *held;
   const Estimate& estimate = replayed.estimate;
   const auto columns = static_cast<size_t>(actual.columns);
-  std::vector<OwnError> out;
-  for (int64_t r = 0; r < actual.rows; ++r) {
+  std::vector<OwnError> out(positions.size());
+  parallel_rows(actual.rows, actual.columns, threads_, [&](int64_t r) {
     const auto place = static_cast<size_t>(r);
     OwnError own = compare_row({actual.row(r), columns}, {estimate.value.row(r), columns},
                                {estimate.variance.row(r), columns}, is_scores(program_.value(id)));
@@ -135,8 +137,8 @@ std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Position
       own.non_finite = false;
       own.worst_ratio = 0;
     }
-    out.push_back(own);
-  }
+    out[place] = own;
+  });
   return out;
 }
 

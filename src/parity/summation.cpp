@@ -23,11 +23,14 @@ double size_of_large(std::span<const double> terms, const TermStatistics& of) {
   return kLarge * of.absolute / static_cast<double>(terms.size());
 }
 
-// Of the sizes of terms that are not large.
-double mean_of_others(std::span<const double> terms, const TermStatistics& of) {
+// Whether the terms that are not large have a mean size below this.
+bool others_are_below(double limit, std::span<const double> terms, const TermStatistics& of) {
+  const auto n = static_cast<double>(terms.size());
   const double large = size_of_large(terms, of);
-  if (of.largest <= large) return of.absolute / static_cast<double>(terms.size());
-  return mean_size(terms, large).value_or(of.largest);
+  if (of.largest <= large) return of.absolute / n < limit;
+  // A term that is large is at most its square over `large`: mostly this is enough to know.
+  if (of.absolute - of.squares / large >= n * limit) return false;
+  return mean_size(terms, large).value_or(of.largest) < limit;
 }
 
 template <class T>
@@ -116,12 +119,13 @@ double worst_error(std::span<const double> terms, const TermStatistics& of, doub
 
 SumNoise noise_of_sum(std::span<const double> terms, double unit_of_type, double start,
                       bool closely) {
-  return noise_of_sum(terms, sum_of(terms), unit_of_type, start, closely);
+  const double sum = sum_of(terms);
+  return noise_of_sum(terms, sum, statistics_of(terms, sum, unit_of_type, 0), unit_of_type, start,
+                      closely);
 }
 
-SumNoise noise_of_sum(std::span<const double> terms, double sum, double unit_of_type, double start,
-                      bool closely) {
-  TermStatistics of = statistics_of(terms, sum, unit_of_type, 0);
+SumNoise noise_of_sum(std::span<const double> terms, double sum, TermStatistics of,
+                      double unit_of_type, double start, bool closely) {
   if (start != 0) {
     const TermStatistics other = statistics_of(terms, sum, unit_of_type, start);
     of.partial = std::max(of.partial, other.partial);
@@ -133,7 +137,7 @@ SumNoise noise_of_sum(std::span<const double> terms, double sum, double unit_of_
   // Terms that are small beside the sum may be lost; in the smallest types some always are.
   double known = of.known;
   if (closely || unit_of_type > kSingle ||
-      mean_of_others(terms, of) < safe_units(unit_of_type) * unit_of_type * of.reach)
+      others_are_below(safe_units(unit_of_type) * unit_of_type * of.reach, terms, of))
     known = unit_of_type < kSingle ? worst_error<double>(terms, of, unit_of_type, start)
                                    : worst_error<float>(terms, of, unit_of_type, start);
   return {with_known(chance, known), of.squares};

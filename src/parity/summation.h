@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include "parity/term_statistics.h"
+
 namespace lockstep::parity {
 
 struct SumNoise {
@@ -15,8 +17,8 @@ struct SumNoise {
 // only where their sizes let it matter.
 SumNoise noise_of_sum(std::span<const double> terms, double unit_of_type, double start = 0,
                       bool closely = false);
-// The same where the sum is known.
-SumNoise noise_of_sum(std::span<const double> terms, double sum, double unit_of_type, double start,
-                      bool closely);
+// The same where the sum and the statistics of its terms are known.
+SumNoise noise_of_sum(std::span<const double> terms, double sum, TermStatistics of,
+                      double unit_of_type, double start, bool closely);
 
 }  // namespace lockstep::parity

@@ -51,19 +51,40 @@ inline double beside(double x, double unit_of_type) {
   return 0x1.8p53 * unit_of_type * power;
 }
 
-LS_WIDE void find_statistics(const double* terms, size_t count, double sum, double unit_of_type,
-                             double begun, TermStatistics* out) {
+// What a term is made of: where it is a number itself, a weight times an input, or that with an
+// input that was rounded.
+enum class Term { kNumber, kProduct, kRoundedProduct };
+
+struct TermSource {
+  const double* numbers = nullptr;
+  const float* weights = nullptr;
+  const double* inputs = nullptr;
+  const double* variances = nullptr;
+  const double* errors = nullptr;
+  double* products = nullptr;  // the terms go here
+  size_t count = 0;
+};
+
+using TermFloats = float __attribute__((vector_size(kTermLanes * sizeof(float))));
+
+template <Term kTerm>
+[[gnu::always_inline]] inline void walk(const TermSource& from, double sum, double unit_of_type,
+                                        double begun, TermStatistics* out, ProductSums* products) {
   constexpr size_t kBlock = 64;
   TermLanes squares = {};
   TermLanes absolute = {};
   TermLanes largest = {};
   TermLanes errors = {};
   TermLanes reverse_errors = {};
+  TermLanes weight_squares = {};
+  TermLanes chance = {};
+  TermLanes known = {};
   double lanes[kTermLanes];
   double partial = begun;
   double mean = 0;  // of the partial sums, and of their squares
   double mean_squares = 0;
   double reach = std::fabs(begun);
+  const size_t count = from.count;
   const auto n = static_cast<double>(count);
   for (size_t first = 0; first < count; first += kBlock) {
     const size_t end = std::min(count, first + kBlock);
@@ -71,7 +92,31 @@ LS_WIDE void find_statistics(const double* terms, size_t count, double sum, doub
     const double there = beside(2 * begun + sum - partial, unit_of_type);
     TermLanes sums = {};
     for (size_t i = first; i < end; i += kTermLanes) {
-      LS_LOAD(term, terms + i, end - i);
+      const size_t left = end - i;
+      TermLanes term = {};
+      if constexpr (kTerm == Term::kNumber) {
+        LS_LOAD(number, from.numbers + i, left);
+        term = number;
+      } else {
+        TermFloats floats = {};
+        if (left >= kTermLanes) {
+          std::memcpy(&floats, from.weights + i, sizeof floats);
+        } else {
+          for (size_t j = 0; j < left; ++j) floats[j] = from.weights[i + j];
+        }
+        const TermLanes weight = __builtin_convertvector(floats, TermLanes);
+        LS_LOAD(input, from.inputs + i, left);
+        term = weight * input;
+        LS_STORE(term, from.products + i, left);
+        const TermLanes of_weight = weight * weight;
+        weight_squares += of_weight;
+        if constexpr (kTerm == Term::kRoundedProduct) {
+          LS_LOAD(variance, from.variances + i, left);
+          LS_LOAD(error, from.errors + i, left);
+          chance += of_weight * variance;
+          known += weight * error;
+        }
+      }
       const TermLanes size =
           reinterpret_cast<TermLanes>(reinterpret_cast<TermBits>(term) & INT64_MAX);
       sums += term;
@@ -96,13 +141,35 @@ LS_WIDE void find_statistics(const double* terms, size_t count, double sum, doub
   std::memcpy(lanes, &largest, sizeof lanes);
   out->largest = *std::max_element(lanes, lanes + kTermLanes);
   std::memcpy(lanes, &errors, sizeof lanes);
-  const double known = across_lanes(lanes);
+  const double in_order = across_lanes(lanes);
   std::memcpy(lanes, &reverse_errors, sizeof lanes);
-  out->known = std::max(std::fabs(known), std::fabs(across_lanes(lanes)));
+  out->known = std::max(std::fabs(in_order), std::fabs(across_lanes(lanes)));
   const double both = 2 * begun + sum;  // a partial sum and that of the reverse order
   const double at_random = out->squares / 2 + sum * sum / 3 + begun * sum + begun * begun;
   out->partial = std::max({mean_squares, both * both - 2 * both * mean + mean_squares, at_random});
   out->reach = std::max(reach, out->largest);
+  if constexpr (kTerm == Term::kNumber) return;
+  std::memcpy(lanes, &weight_squares, sizeof lanes);
+  products->weight_squares = across_lanes(lanes);
+  std::memcpy(lanes, &chance, sizeof lanes);
+  products->chance = across_lanes(lanes);
+  std::memcpy(lanes, &known, sizeof lanes);
+  products->known = across_lanes(lanes);
+}
+
+LS_WIDE void walk_numbers(const TermSource& from, double sum, double unit_of_type, double begun,
+                          TermStatistics* out) {
+  walk<Term::kNumber>(from, sum, unit_of_type, begun, out, nullptr);
+}
+
+LS_WIDE void walk_products(const TermSource& from, double sum, double unit_of_type, double begun,
+                           ProductSums* out) {
+  walk<Term::kProduct>(from, sum, unit_of_type, begun, &out->of_terms, out);
+}
+
+LS_WIDE void walk_rounded_products(const TermSource& from, double sum, double unit_of_type,
+                                   double begun, ProductSums* out) {
+  walk<Term::kRoundedProduct>(from, sum, unit_of_type, begun, &out->of_terms, out);
 }
 
 LS_WIDE void add_all(const double* numbers, size_t count, double* sum, double* squares) {
@@ -118,6 +185,43 @@ LS_WIDE void add_all(const double* numbers, size_t count, double* sum, double* s
   *sum = across_lanes(lanes);
   std::memcpy(lanes, &of_squares, sizeof lanes);
   *squares = across_lanes(lanes);
+}
+
+LS_WIDE void add_errors(const double* recorded, const double* replayed, const double* variances,
+                        size_t count, double* errors, double* expected) {
+  TermLanes of_errors = {};
+  TermLanes of_variances = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    LS_LOAD(is, recorded + i, count - i);
+    LS_LOAD(should, replayed + i, count - i);
+    LS_LOAD(variance, variances + i, count - i);
+    const TermLanes error = is - should;
+    of_errors += error * error;
+    of_variances += variance;
+  }
+  double lanes[kTermLanes];
+  std::memcpy(lanes, &of_errors, sizeof lanes);
+  *errors = across_lanes(lanes);
+  std::memcpy(lanes, &of_variances, sizeof lanes);
+  *expected = across_lanes(lanes);
+}
+
+// The first from `i` on whose error may be more than `ratio` times its deviation; `count`: none.
+LS_WIDE size_t find_beyond(const double* recorded, const double* replayed, const double* variances,
+                           size_t i, size_t count, double ratio) {
+  const double limit = ratio * ratio;
+  for (; i + kTermLanes <= count; i += kTermLanes) {
+    LS_LOAD(is, recorded + i, kTermLanes);
+    LS_LOAD(should, replayed + i, kTermLanes);
+    LS_LOAD(variance, variances + i, kTermLanes);
+    const TermLanes error = is - should;
+    const TermLanes enough = variance * limit;
+    const TermBits below = (error * error <= enough) & (enough > 1e-290);
+    int64_t all = -1;
+    for (size_t j = 0; j < kTermLanes; ++j) all &= below[j];
+    if (all == 0) return i;
+  }
+  return i;
 }
 
 // The sum of the sizes up to `large`, and how many there are.
@@ -173,53 +277,12 @@ LS_WIDE double add_products(const double* a, const double* b, size_t count, bool
   return across_lanes(lanes);
 }
 
-using TermFloats = float __attribute__((vector_size(kTermLanes * sizeof(float))));
-
-LS_WIDE void multiply_all(const float* weights, const double* inputs, const double* variances,
-                          const double* errors, size_t count, double* terms, ProductSums* out) {
-  TermLanes sums = {};
-  TermLanes squares = {};
-  TermLanes chance = {};
-  TermLanes known = {};
-  for (size_t i = 0; i < count; i += kTermLanes) {
-    const size_t left = count - i;
-    TermFloats floats = {};
-    if (left >= kTermLanes) {
-      std::memcpy(&floats, weights + i, sizeof floats);
-    } else {
-      for (size_t j = 0; j < left; ++j) floats[j] = weights[i + j];
-    }
-    const TermLanes weight = __builtin_convertvector(floats, TermLanes);
-    LS_LOAD(input, inputs + i, left);
-    const TermLanes products = weight * input;
-    const TermLanes of_weight = weight * weight;
-    sums += products;
-    squares += of_weight;
-    if (variances != nullptr) {
-      LS_LOAD(variance, variances + i, left);
-      LS_LOAD(error, errors + i, left);
-      chance += of_weight * variance;
-      known += weight * error;
-    }
-    LS_STORE(products, terms + i, left);
-  }
-  double lanes[kTermLanes];
-  std::memcpy(lanes, &sums, sizeof lanes);
-  out->terms = across_lanes(lanes);
-  std::memcpy(lanes, &squares, sizeof lanes);
-  out->weight_squares = across_lanes(lanes);
-  std::memcpy(lanes, &chance, sizeof lanes);
-  out->chance = across_lanes(lanes);
-  std::memcpy(lanes, &known, sizeof lanes);
-  out->known = across_lanes(lanes);
-}
-
 }  // namespace
 
 TermStatistics statistics_of(std::span<const double> terms, double sum, double unit_of_type,
                              double begun) {
   TermStatistics out;
-  find_statistics(terms.data(), terms.size(), sum, unit_of_type, begun, &out);
+  walk_numbers({.numbers = terms.data(), .count = terms.size()}, sum, unit_of_type, begun, &out);
   return out;
 }
 
@@ -231,9 +294,16 @@ std::optional<double> mean_size(std::span<const double> terms, double large) {
 }
 
 ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
-                     const double* errors, std::span<double> terms) {
+                     const double* errors, double sum, double unit_of_type,
+                     std::span<double> terms) {
   ProductSums out;
-  multiply_all(weights.data(), inputs, variances, errors, weights.size(), terms.data(), &out);
+  const TermSource from{.weights = weights.data(),
+                        .inputs = inputs,
+                        .variances = variances,
+                        .errors = errors,
+                        .products = terms.data(),
+                        .count = weights.size()};
+  (variances != nullptr ? walk_rounded_products : walk_products)(from, sum, unit_of_type, 0, &out);
   return out;
 }
 
@@ -242,6 +312,18 @@ MixSums mix_terms(std::span<const double> shares, const double* values, const do
   MixSums out;
   mix_all(shares.data(), values, variances, center, shares.size(), terms, &out);
   return out;
+}
+
+ErrorSums sum_errors(std::span<const double> recorded, const double* replayed,
+                     const double* variances) {
+  ErrorSums out;
+  add_errors(recorded.data(), replayed, variances, recorded.size(), &out.squares, &out.variances);
+  return out;
+}
+
+size_t next_beyond(std::span<const double> recorded, const double* replayed,
+                   const double* variances, size_t first, double ratio) {
+  return find_beyond(recorded.data(), replayed, variances, first, recorded.size(), ratio);
 }
 
 double sum_of(std::span<const double> numbers) {

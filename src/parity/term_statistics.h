@@ -25,15 +25,17 @@ TermStatistics statistics_of(std::span<const double> terms, double sum, double u
 // Of the sizes up to `large`; nothing where there are none.
 std::optional<double> mean_size(std::span<const double> terms, double large);
 
-// A row of a weight times a row of inputs: the terms, and sums over them.
+// A row of a weight times a row of inputs: the terms, what statistics_of says of them where their
+// sum is known, and sums over them.
 struct ProductSums {
-  double terms = 0;
+  TermStatistics of_terms;
   double weight_squares = 0;
   double chance = 0;  // of the squares of weights times the variances of inputs, where given
   double known = 0;   // of weights times the errors of inputs
 };
 ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
-                     const double* errors, std::span<double> terms);
+                     const double* errors, double sum, double unit_of_type,
+                     std::span<double> terms);
 // Values mixed by their shares: the terms, and sums over them.
 struct MixSums {
   double value_squares = 0;
@@ -41,6 +43,17 @@ struct MixSums {
 };
 MixSums mix_terms(std::span<const double> shares, const double* values, const double* variances,
                   double center, double* terms);
+// The errors of a row beside what is expected of them.
+struct ErrorSums {
+  double squares = 0;
+  double variances = 0;
+};
+ErrorSums sum_errors(std::span<const double> recorded, const double* replayed,
+                     const double* variances);
+// From `first` on, where there may be an error of more than `ratio` times its deviation: those that
+// come before have none, nor a NaN.
+size_t next_beyond(std::span<const double> recorded, const double* replayed,
+                   const double* variances, size_t first, double ratio);
 double sum_of(std::span<const double> numbers);
 // Of the products of two, and of those with the squares of the first.
 double sum_of_products(std::span<const double> a, const double* b);
