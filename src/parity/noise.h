@@ -31,21 +31,27 @@ double largest_of_weight(const op::Weight& weight, int threads);
 struct Factors {
   const Matrix& numbers;
   const Rounded* rounded;
-  const Matrix* columns = nullptr;  // the numbers by column, where these are read one by one
 
   Factors(const Matrix& matrix, const Rounded* as = nullptr) : numbers(matrix), rounded(as) {}
 };
 Operand query_operand(const Arithmetic& arithmetic);
 
-// The same as rounding_variance for one head of one row of attention's parts.
-void score_variance(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
-                    const Factors& k, int64_t kv_head, std::span<const double> scores,
-                    const Arithmetic& arithmetic, std::span<double> variance);
+// Keys as scores read them: by column, filled up with zeros so that eight can be read everywhere.
+Matrix key_columns(const Matrix& keys);
+
+// One head of one row of attention's parts, with the variance of the rounding error (the same as
+// rounding_variance), or without where none is given.
+//
+// Scores of the keys from `first` on, up to `end`, whatever the mask says.
+void score_keys(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
+                const Factors& k, const Matrix& by_column, int64_t kv_head, int64_t first,
+                int64_t end, const Arithmetic& arithmetic, std::span<double> scores,
+                std::span<double> variance);
 void softmax_variance(std::span<const double> scores, std::span<const double> probs,
                       std::span<const double> score_variance, const Arithmetic& arithmetic,
                       std::span<double> variance);
-void mix_variance(const op::Attention& attention, std::span<const double> probs,
-                  std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
-                  const double* mix, const Arithmetic& arithmetic, double* variance);
+void mix_values(const op::Attention& attention, std::span<const double> probs,
+                std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
+                const Arithmetic& arithmetic, double* mix, double* variance);
 
 }  // namespace lockstep::parity

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parity/lane_sums.h"
 #include "parity/noise.h"
 #include "parity/rounding.h"
 #include "parity/summation.h"
@@ -23,6 +24,15 @@ double of_cut_factors(double sum, double squares, const Arithmetic& a) {
   return with_known(2 * square(a.factors) / 3 * squares, 2 * a.factors * sum);
 }
 
+// Of one of eight sums. `own`: room for its terms, which are seldom needed.
+double variance_of_lane(const LaneTerms& terms, size_t lane, const LaneNoise& of,
+                        double unit_of_type, std::vector<double>& own) {
+  if (of.settled[lane] != 0 || !std::isfinite(of.variance[lane])) return of.variance[lane];
+  own.resize(terms.count);
+  for (size_t i = 0; i < terms.count; ++i) own[i] = terms.factors[i] * terms.at(i)[lane];
+  return noise_of_sum(own, unit_of_type).variance;
+}
+
 }  // namespace
 
 // Engines that round both activations and cache to 8-bit floating point multiply them as they are.
@@ -30,40 +40,69 @@ Operand query_operand(const Arithmetic& a) {
   return a.products.is_small_float() && a.cache.is_small_float() ? a.products : Operand();
 }
 
-void score_variance(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
-                    const Factors& k, int64_t kv_head, std::span<const double> scores,
-                    const Arithmetic& a, std::span<double> variance) {
+Matrix key_columns(const Matrix& keys) {
+  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
+  Matrix out(keys.columns, (keys.rows + kLanes - 1) / kLanes * kLanes);
+  for (int64_t r = 0; r < keys.rows; ++r)
+    for (int64_t c = 0; c < keys.columns; ++c) out.row(c)[r] = keys.row(r)[c];
+  return out;
+}
+
+void score_keys(const op::Attention& attention, const Factors& q, int64_t row, int64_t head,
+                const Factors& k, const Matrix& by_column, int64_t kv_head, int64_t first,
+                int64_t end, const Arithmetic& a, std::span<double> scores,
+                std::span<double> variance) {
+  const auto size = static_cast<size_t>(attention.head_size);
   const auto n = static_cast<double>(attention.head_size);
   const double unit_of_type = unit_of_factors(a);
-  const int64_t first = head * attention.head_size;
-  const int64_t kv_first = kv_head * attention.head_size;
-  const double* query = q.numbers.row(row) + first;
-  std::vector<double> terms(static_cast<size_t>(attention.head_size));
-  const double query_squares = sum_of_squares({query, terms.size()});
-  for (size_t p = 0; p < scores.size(); ++p) {
-    if (!std::isfinite(scores[p])) {
-      variance[p] = 0;
-      continue;
-    }
-    const auto position = static_cast<int64_t>(p);
-    const double* key = k.numbers.row(position) + kv_first;
-    for (size_t i = 0; i < terms.size(); ++i) terms[i] = query[i] * key[i] * attention.scale;
-    const double key_squares = sum_of_squares({key, terms.size()});
-    const double sum = sum_of(terms);
-    const auto [of_sum, squares] = noise_of_sum(terms, a.compute);
+  const int64_t query_first = head * attention.head_size;
+  const int64_t key_first = kv_head * attention.head_size;
+  const double* query = q.numbers.row(row) + query_first;
+  const double query_squares = sum_of_squares({query, size});
+  std::vector<double> scaled(size);
+  for (size_t i = 0; i < size; ++i) scaled[i] = query[i] * attention.scale;
+  const double scale = square(attention.scale);
+  std::vector<double> terms;
+  const auto variance_of = [&](int64_t p, const LaneTerms& lanes, size_t lane, const LaneNoise& of,
+                               double sum, double score) {
+    const double key_squares = of.number_squares[lane];
+    const double squares = of.squares[lane];
+    const double of_sum = variance_of_lane(lanes, lane, of, a.compute, terms);
     // Products, the scale (before or after the sum), and factors.
     double v = of_sum + 2 * square(a.compute) / 3 * squares +
                rounded_once(sum, std::max(a.compute, kSingle)) + rounded_once(sum, a.compute) +
-               square(attention.scale) * of_vanishing(n, query_squares, key_squares, a.compute) +
-               of_cut_factors(sum, squares, a) + handed_on(scores[p], a);
+               scale * of_vanishing(n, query_squares, key_squares, a.compute) +
+               of_cut_factors(sum, squares, a) + handed_on(score, a);
     if (unit_of_type > 0)
       v += 2 * square(unit_of_type) / 3 * squares +
            square(attention.scale * tiny(unit_of_type)) * (query_squares + key_squares) / 3;
-    const double scale = square(attention.scale);
-    if (k.rounded != nullptr)
-      v += scale * of_rounded(*k.rounded, position, kv_first, {query, terms.size()});
-    if (q.rounded != nullptr) v += scale * of_rounded(*q.rounded, row, first, {key, terms.size()});
-    variance[p] = v;
+    if (k.rounded != nullptr) v += scale * of_rounded(*k.rounded, p, key_first, {query, size});
+    if (q.rounded != nullptr)
+      v += scale * of_rounded(*q.rounded, row, query_first, {k.numbers.row(p) + key_first, size});
+    return v;
+  };
+  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
+  for (int64_t group = first / kLanes * kLanes; group < end; group += kLanes) {
+    LaneTerms lanes{.factors = query,
+                    .numbers = by_column.row(key_first) + group,
+                    .stride = by_column.columns,
+                    .count = size};
+    double sums[kTermLanes];
+    lane_dots(lanes, sums);
+    for (double& sum : sums) sum *= attention.scale;
+    lanes.factors = scaled.data();
+    LaneNoise of;
+    if (!variance.empty()) lane_noise(lanes, sums, a.compute, nullptr, of);
+    for (int64_t p = std::max(first, group); p < std::min(end, group + kLanes); ++p) {
+      const auto lane = static_cast<size_t>(p - group);
+      double score = sums[lane];
+      if (attention.soft_cap > 0)
+        score = attention.soft_cap * std::tanh(score / attention.soft_cap);
+      scores[static_cast<size_t>(p)] = score;
+      if (!variance.empty())
+        variance[static_cast<size_t>(p)] =
+            std::isfinite(score) ? variance_of(p, lanes, lane, of, sums[lane], score) : 0;
+    }
   }
 }
 
@@ -99,62 +138,85 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
   }
 }
 
-void mix_variance(const op::Attention& attention, std::span<const double> probs,
-                  std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
-                  const double* mix, const Arithmetic& a, double* variance) {
+void mix_values(const op::Attention& attention, std::span<const double> probs,
+                std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
+                const Arithmetic& a, double* mix, double* variance) {
   const double unit_of_type = unit_of_factors(a);
-  std::vector<size_t> seen;
+  std::vector<int64_t> seen;
+  std::vector<double> shares;
+  std::vector<double> share_squares;
+  std::vector<double> variances;
   double prob_squares = 0;
+  double variance_of_all = 0;
   for (size_t p = 0; p < probs.size(); ++p) {
-    if (probs[p] == 0) continue;
-    seen.push_back(p);
-    prob_squares += square(probs[p]);
+    if (probs[p] == 0) continue;  // out of sight, whatever v holds there
+    seen.push_back(static_cast<int64_t>(p));
+    shares.push_back(probs[p]);
+    if (variance == nullptr) continue;
+    share_squares.push_back(square(probs[p]));
+    prob_squares += share_squares.back();
+    variances.push_back(prob_variance[p]);
+    variance_of_all += prob_variance[p];
   }
   const auto n = static_cast<double>(seen.size());
-  std::vector<double> terms(seen.size());
-  std::vector<double> values(seen.size());
-  std::vector<double> shares(seen.size());
-  std::vector<double> variances(seen.size());
-  for (size_t i = 0; i < seen.size(); ++i) {
-    shares[i] = probs[seen[i]];
-    variances[i] = prob_variance[seen[i]];
-  }
   // Probabilities as a factor are of the type of values, or of the activations' where 8-bit
   // numbers are multiplied as they are; there the largest one is 1 before the sum is divided out.
   Rounded of_factors(1, std::ssize(seen));
   Operand as_factor = query_operand(a);
   as_factor.scale = as_factor.rounds() ? Scale::kRow : Scale::kNone;
   as_factor.largest = 1;
-  for (const Operand& operand :
-       {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
-    if (operand.rounds()) of_factors.add(operand, shares, 0, 0);
-  for (int64_t d = 0; d < attention.value_size; ++d) {
+  if (variance != nullptr)
+    for (const Operand& operand :
+         {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
+      if (operand.rounds()) of_factors.add(operand, shares, 0, 0);
+  std::vector<double> own;
+  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
+  for (int64_t d = 0; d < attention.value_size; d += kLanes) {
     const int64_t column = kv_head * attention.value_size + d;
-    for (size_t i = 0; i < seen.size(); ++i) {
-      const auto p = static_cast<int64_t>(seen[i]);
-      values[i] = v.columns != nullptr ? v.columns->row(column)[p] : v.numbers.row(p)[column];
+    const auto lanes = static_cast<size_t>(std::min(kLanes, attention.value_size - d));
+    const auto terms_of = [&](const std::vector<double>& factors, const Matrix& numbers) {
+      return LaneTerms{.factors = factors.data(),
+                       .numbers = numbers.row(0) + column,
+                       .stride = numbers.columns,
+                       .places = seen.data(),
+                       .count = seen.size(),
+                       .lanes = lanes};
+    };
+    const LaneTerms terms = terms_of(shares, v.numbers);
+    double sums[kTermLanes];
+    lane_mixes(terms, sums);
+    std::copy_n(sums, lanes, mix + d);
+    if (variance == nullptr) continue;
+    LaneNoise of;
+    lane_noise(terms, sums, a.compute, variances.data(), of);
+    double chance[kTermLanes] = {};
+    double known[kTermLanes] = {};
+    double value_chance[kTermLanes] = {};
+    double value_known[kTermLanes] = {};
+    const bool rounds_shares = unit_of_type > 0 || as_factor.rounds();
+    if (rounds_shares) {
+      lane_sums(terms_of(of_factors.variances.values, v.numbers), chance, true);
+      lane_sums(terms_of(of_factors.errors.values, v.numbers), known);
     }
-    const MixSums sums = mix_terms(shares, values.data(), variances.data(), mix[d], terms.data());
-    const double value_squares = sums.value_squares;
-    // What all probabilities have in common (their sum is off) moves the mix as a whole.
-    const double of_probs = sums.of_weights;
-    const auto [of_sum, squares] = noise_of_sum(terms, a.compute);
-    double out = of_probs + of_sum + square(a.compute) / 3 * squares +
-                 of_vanishing(n, prob_squares, value_squares, a.compute) +
-                 of_cut_factors(mix[d], squares, a) + handed_on(mix[d], a);
-    if (unit_of_type > 0 || as_factor.rounds()) out += of_rounded(of_factors, 0, 0, values);
-    if (unit_of_type > 0)
-      out += (square(unit_of_type) * squares + square(tiny(unit_of_type)) * prob_squares) / 3;
     if (v.rounded != nullptr) {
-      double chance = 0;
-      double known = 0;
-      for (const size_t p : seen) {
-        chance += square(probs[p]) * v.rounded->variances.row(static_cast<int64_t>(p))[column];
-        known += probs[p] * v.rounded->errors.row(static_cast<int64_t>(p))[column];
-      }
-      out += with_known(chance, known);
+      lane_sums(terms_of(share_squares, v.rounded->variances), value_chance);
+      lane_sums(terms_of(shares, v.rounded->errors), value_known);
     }
-    variance[d] = out;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      const double sum = sums[lane];
+      const double squares = of.squares[lane];
+      const double of_sum = variance_of_lane(terms, lane, of, a.compute, own);
+      // What all probabilities have in common (their sum is off) moves the mix as a whole.
+      const double of_probs = of.spread[lane] + variance_of_all * square(sum);
+      double out = of_probs + of_sum + square(a.compute) / 3 * squares +
+                   of_vanishing(n, prob_squares, of.number_squares[lane], a.compute) +
+                   of_cut_factors(sum, squares, a) + handed_on(sum, a);
+      if (rounds_shares) out += with_known(chance[lane], known[lane]);
+      if (unit_of_type > 0)
+        out += (square(unit_of_type) * squares + square(tiny(unit_of_type)) * prob_squares) / 3;
+      if (v.rounded != nullptr) out += with_known(value_chance[lane], value_known[lane]);
+      variance[static_cast<size_t>(d) + lane] = out;
+    }
   }
 }
 

@@ -83,9 +83,8 @@ void check_attention() {
           v.values[static_cast<size_t>(i)] = static_cast<double>(T(x));
         }
         std::vector<double> mix(kWidth), mixed(kWidth), spread(kWidth);
-        exec::reference::mix_row(attention, probs, v, 0, mix.data());
-        mix_variance(attention, probs, std::vector<double>(probs.size()), v, 0, mix.data(), a,
-                     spread.data());
+        mix_values(attention, probs, std::vector<double>(probs.size()), v, 0, a, mix.data(),
+                   spread.data());
         for (int64_t d = 0; d < kWidth; ++d) {
           std::vector<T> terms;
           for (int64_t p = 0; p < n; ++p)
@@ -119,8 +118,7 @@ void check_attention() {
         for (double& x : q.values) x = static_cast<double>(T(x));
         for (double& x : k.values) x = static_cast<double>(T(x));
         std::vector<double> truth(kKeys), variance(kKeys), out;
-        exec::reference::score_row(attention, q.row(0), k, 0, kKeys - 1, truth);
-        score_variance(attention, q, 0, 0, k, 0, truth, a, variance);
+        score_keys(attention, q, 0, 0, k, key_columns(k), 0, 0, kKeys, a, truth, variance);
         for (int64_t p = 0; p < kKeys; ++p) {
           std::vector<T> terms;
           for (int64_t i = 0; i < n; ++i) terms.push_back(T(q.row(0)[i]) * T(k.row(p)[i]));

@@ -258,9 +258,8 @@ TEST(Noise, SoftmaxOfLargeScoresAndMix) {
         Matrix v(n, 16);
         v.values = draw(random, n * 16, Shape::kHeavy);
         std::vector<double> mix(16), mixed(16), of_mix(16);
-        reference::mix_row(attention, probs, v, 0, mix.data());
-        mix_variance(attention, probs, std::vector<double>(probs.size()), v, 0, mix.data(), a,
-                     of_mix.data());
+        mix_values(attention, probs, std::vector<double>(probs.size()), v, 0, a, mix.data(),
+                   of_mix.data());
         for (size_t d = 0; d < 16; ++d) {
           std::vector<float> terms;
           for (int64_t p = 0; p < n; ++p)

@@ -16,13 +16,6 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();  // a maske
 
 enum class Part { kMix, kScores, kProbs };
 
-Matrix transposed(const Matrix& matrix) {
-  Matrix out(matrix.columns, matrix.rows);
-  for (int64_t r = 0; r < matrix.rows; ++r)
-    for (int64_t c = 0; c < matrix.columns; ++c) out.row(c)[r] = matrix.row(r)[c];
-  return out;
-}
-
 struct AttentionReplay {
   const op::Attention& attention;
   Part part;                       // wanted
@@ -51,20 +44,19 @@ struct AttentionReplay {
     const auto factors = [](const Matrix& matrix, const Rounded& as) {
       return Factors(matrix, as.errors.values.empty() ? nullptr : &as);
     };
-    const Matrix v_columns = variance != nullptr ? transposed(v) : Matrix();
-    Factors values = factors(v, of_v);
-    values.columns = &v_columns;
+    const Matrix keys_by_column = scores == nullptr && probs == nullptr ? key_columns(k) : Matrix();
     const auto heads_and_rows = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        one(i / count, i % count, factors(q, of_q), factors(k, of_k), values, out, variance);
+        one(i / count, i % count, factors(q, of_q), factors(k, of_k), keys_by_column,
+            factors(v, of_v), out, variance);
     };
     parallel_for(attention.heads * count, 4, heads_and_rows, threads);
     return out;
   }
 
  private:
-  void one(int64_t head, int64_t r, const Factors& q, const Factors& k, const Factors& v,
-           Matrix& out, Matrix* variance) const {
+  void one(int64_t head, int64_t r, const Factors& q, const Factors& k,
+           const Matrix& keys_by_column, const Factors& v, Matrix& out, Matrix* variance) const {
     const auto n = static_cast<size_t>(width);
     const int64_t kv_head = head / (attention.heads / attention.kv_heads);
     std::vector<double> row(n, kHidden);
@@ -73,33 +65,38 @@ struct AttentionReplay {
       std::ranges::copy(values, out.row(r) + head * width);
       if (variance != nullptr) std::ranges::copy(spread, variance->row(r) + head * width);
     };
+    // The keys that count: all others have no share.
+    reference::Seen seen{0, part == Part::kMix ? last + 1 : width};
     if (scores != nullptr) {
       std::copy_n(scores->row(r) + head * width, width, row.begin());
     } else if (probs == nullptr) {
-      const double* q_head = q.numbers.row(r) + head * attention.head_size;
-      const auto seen = std::span(row).first(static_cast<size_t>(last + 1));
-      reference::score_row(attention, q_head, k.numbers, kv_head, positions[static_cast<size_t>(r)],
-                           seen);
-      if (variance != nullptr)
-        score_variance(attention, q, r, head, k, kv_head, seen, arithmetic, score_variances);
+      seen = reference::seen_by(attention, positions[static_cast<size_t>(r)]);
+      score_keys(attention, q, r, head, k, keys_by_column, kv_head, seen.first, seen.end,
+                 arithmetic, row,
+                 variance != nullptr ? std::span(score_variances) : std::span<double>());
     }
     if (part == Part::kScores) return finish(row, score_variances);
     std::vector<double> prob_variances(n);
     if (probs != nullptr) {
       std::copy_n(probs->row(r) + head * width, width, row.begin());
     } else {
-      const std::vector<double> raw = row;
-      reference::softmax(row);
+      const auto some = [&](std::vector<double>& numbers) {
+        return std::span(numbers).subspan(static_cast<size_t>(seen.first),
+                                          static_cast<size_t>(seen.end - seen.first));
+      };
+      std::vector<double> raw = row;
+      std::ranges::fill(row, 0.0);
+      std::ranges::copy(some(raw), some(row).begin());
+      reference::softmax(some(row));
       if (variance != nullptr)
-        softmax_variance(raw, row, score_variances, arithmetic, prob_variances);
+        softmax_variance(some(raw), some(row), some(score_variances), arithmetic,
+                         some(prob_variances));
     }
     if (part == Part::kProbs) return finish(row, prob_variances);
-    const auto seen = std::span<const double>(row).first(static_cast<size_t>(last + 1));
-    double* mix = out.row(r) + head * attention.value_size;
-    reference::mix_row(attention, seen, v.numbers, kv_head, mix);
-    if (variance != nullptr)
-      mix_variance(attention, seen, prob_variances, v, kv_head, mix, arithmetic,
-                   variance->row(r) + head * attention.value_size);
+    const int64_t place = head * attention.value_size;
+    mix_values(attention, std::span<const double>(row).first(static_cast<size_t>(seen.end)),
+               prob_variances, v, kv_head, arithmetic, out.row(r) + place,
+               variance != nullptr ? variance->row(r) + place : nullptr);
   }
 };
 

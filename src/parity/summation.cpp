@@ -10,27 +10,18 @@
 namespace lockstep::parity {
 namespace {
 
-// Terms that are this many units of the sum are so many steps of its last digit apart that their
-// rounding errors are chance. Terms in double precision are products of numbers with half as many
-// digits, so that more of them have digits in common.
-constexpr double safe_units(double unit_of_type) {
-  return unit_of_type < kSingle ? 0x1p32 : 0x1p9;
-}
-// Terms that are this many times the mean one may come first, and swallow the others.
-constexpr double kLarge = 8;
-
 double size_of_large(std::span<const double> terms, const TermStatistics& of) {
   return kLarge * of.absolute / static_cast<double>(terms.size());
 }
 
-// Whether the terms that are not large have a mean size below this.
-bool others_are_below(double limit, std::span<const double> terms, const TermStatistics& of) {
+// Whether the terms that are not large have a mean size of at least this.
+bool others_reach(double limit, std::span<const double> terms, const TermStatistics& of) {
   const auto n = static_cast<double>(terms.size());
   const double large = size_of_large(terms, of);
-  if (of.largest <= large) return of.absolute / n < limit;
+  if (of.largest <= large) return of.absolute / n >= limit;
   // A term that is large is at most its square over `large`: mostly this is enough to know.
-  if (of.absolute - of.squares / large >= n * limit) return false;
-  return mean_size(terms, large).value_or(of.largest) < limit;
+  return of.absolute - of.squares / large >= n * limit ||
+         mean_size(terms, large).value_or(of.largest) >= limit;
 }
 
 template <class T>
@@ -137,7 +128,7 @@ SumNoise noise_of_sum(std::span<const double> terms, double sum, TermStatistics 
   // Terms that are small beside the sum may be lost; in the smallest types some always are.
   double known = of.known;
   if (closely || unit_of_type > kSingle ||
-      others_are_below(safe_units(unit_of_type) * unit_of_type * of.reach, terms, of))
+      !others_reach(safe_units(unit_of_type) * unit_of_type * of.reach, terms, of))
     known = unit_of_type < kSingle ? worst_error<double>(terms, of, unit_of_type, start)
                                    : worst_error<float>(terms, of, unit_of_type, start);
   return {with_known(chance, known), of.squares};

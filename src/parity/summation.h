@@ -3,9 +3,19 @@
 
 #include <span>
 
+#include "parity/rounding.h"
 #include "parity/term_statistics.h"
 
 namespace lockstep::parity {
+
+// Terms that are this many units of the sum are so many steps of its last digit apart that their
+// rounding errors are chance. Terms in double precision are products of numbers with half as many
+// digits, so that more of them have digits in common.
+constexpr double safe_units(double unit_of_type) {
+  return unit_of_type < kSingle ? 0x1p32 : 0x1p9;
+}
+// Terms that are this many times the mean one may come first, and swallow the others.
+inline constexpr double kLarge = 8;
 
 struct SumNoise {
   double variance = 0;  // mean square of the error

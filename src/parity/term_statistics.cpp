@@ -6,39 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "parity/wide.h"
+
 namespace lockstep::parity {
 namespace {
-
-// The operations and their order are the same everywhere, and so are the bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LS_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define LS_WIDE
-#endif
-
-constexpr size_t kTermLanes = 8;
-using TermLanes = double __attribute__((vector_size(kTermLanes * sizeof(double))));
-using TermBits = int64_t __attribute__((vector_size(kTermLanes * sizeof(double))));
-
-// The next numbers; zeros where there are no more.
-#define LS_LOAD(lanes, from, left)                          \
-  TermLanes lanes = {};                                     \
-  if (left >= kTermLanes) {                                 \
-    std::memcpy(&lanes, from, sizeof lanes);                \
-  } else {                                                  \
-    for (size_t j = 0; j < left; ++j) lanes[j] = (from)[j]; \
-  }                                                         \
-  static_cast<void>(0)
-
-// As many of them as there is room for.
-#define LS_STORE(lanes, to, left)                         \
-  if (left >= kTermLanes) {                               \
-    std::memcpy(to, &lanes, sizeof lanes);                \
-  } else {                                                \
-    for (size_t j = 0; j < left; ++j) (to)[j] = lanes[j]; \
-  }                                                       \
-  static_cast<void>(0)
 
 double across_lanes(const double* lanes) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
@@ -117,8 +88,7 @@ template <Term kTerm>
           known += weight * error;
         }
       }
-      const TermLanes size =
-          reinterpret_cast<TermLanes>(reinterpret_cast<TermBits>(term) & INT64_MAX);
+      const TermLanes size = LS_SIZES(term);
       sums += term;
       squares += term * term;
       absolute += size;
@@ -230,8 +200,7 @@ LS_WIDE void add_small(const double* terms, size_t count, double large, double* 
   TermLanes ones = {};
   for (size_t i = 0; i < count; i += kTermLanes) {
     LS_LOAD(term, terms + i, count - i);
-    const TermLanes size =
-        reinterpret_cast<TermLanes>(reinterpret_cast<TermBits>(term) & INT64_MAX);
+    const TermLanes size = LS_SIZES(term);
     const TermLanes zero = {};
     sums += size <= large ? size : zero;
     ones += size <= large ? zero + 1 : zero;
@@ -241,28 +210,6 @@ LS_WIDE void add_small(const double* terms, size_t count, double large, double* 
   *sum = across_lanes(lanes);
   std::memcpy(lanes, &ones, sizeof lanes);
   *seen = across_lanes(lanes);
-}
-
-LS_WIDE void mix_all(const double* shares, const double* values, const double* variances,
-                     double center, size_t count, double* terms, MixSums* out) {
-  TermLanes squares = {};
-  TermLanes of_weights = {};
-  for (size_t i = 0; i < count; i += kTermLanes) {
-    const size_t left = count - i;
-    LS_LOAD(share, shares + i, left);
-    LS_LOAD(value, values + i, left);
-    LS_LOAD(variance, variances + i, left);
-    const TermLanes term = share * value;
-    const TermLanes from_center = value - center;
-    squares += value * value;
-    of_weights += variance * (from_center * from_center) + variance * (center * center);
-    LS_STORE(term, terms + i, left);
-  }
-  double lanes[kTermLanes];
-  std::memcpy(lanes, &squares, sizeof lanes);
-  out->value_squares = across_lanes(lanes);
-  std::memcpy(lanes, &of_weights, sizeof lanes);
-  out->of_weights = across_lanes(lanes);
 }
 
 LS_WIDE double add_products(const double* a, const double* b, size_t count, bool squared) {
@@ -304,13 +251,6 @@ ProductSums multiply(std::span<const float> weights, const double* inputs, const
                         .products = terms.data(),
                         .count = weights.size()};
   (variances != nullptr ? walk_rounded_products : walk_products)(from, sum, unit_of_type, 0, &out);
-  return out;
-}
-
-MixSums mix_terms(std::span<const double> shares, const double* values, const double* variances,
-                  double center, double* terms) {
-  MixSums out;
-  mix_all(shares.data(), values, variances, center, shares.size(), terms, &out);
   return out;
 }
 

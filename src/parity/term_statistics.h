@@ -36,13 +36,6 @@ struct ProductSums {
 ProductSums multiply(std::span<const float> weights, const double* inputs, const double* variances,
                      const double* errors, double sum, double unit_of_type,
                      std::span<double> terms);
-// Values mixed by their shares: the terms, and sums over them.
-struct MixSums {
-  double value_squares = 0;
-  double of_weights = 0;  // variances times the squares of values, from `center` and of `center`
-};
-MixSums mix_terms(std::span<const double> shares, const double* values, const double* variances,
-                  double center, double* terms);
 // The errors of a row beside what is expected of them.
 struct ErrorSums {
   double squares = 0;

@@ -185,12 +185,17 @@ struct Call {
 
 }  // namespace
 
-void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
-               int64_t kv_head, int64_t position, std::span<double> row) {
+Seen seen_by(const op::Attention& attention, int64_t position) {
   const int64_t first =
       attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
+  return {first, position + 1};
+}
+
+void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
+               int64_t kv_head, int64_t position, std::span<double> row) {
+  const Seen seen = seen_by(attention, position);
   std::ranges::fill(row, -kInfinity);
-  for (int64_t p = first; p <= position; ++p) {
+  for (int64_t p = seen.first; p < seen.end; ++p) {
     double score = attention.scale *
                    dot(q_head, k.row(p) + kv_head * attention.head_size, attention.head_size);
     if (attention.soft_cap > 0) score = attention.soft_cap * std::tanh(score / attention.soft_cap);

@@ -28,6 +28,13 @@ struct Scores {
 Matrix evaluate(const op::What& what, std::span<const Matrix* const> inputs, int64_t width,
                 const Place& place, int threads, Scores* scores = nullptr);
 
+// The keys that a position sees: from the first up to, but without, the end.
+struct Seen {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+Seen seen_by(const op::Attention& attention, int64_t position);
+
 // The parts of Attention, for one head of one row. `row` and `probs` have k.rows or v.rows entries;
 // what the row's position does not see is minus infinity in scores and 0 in probs.
 void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
