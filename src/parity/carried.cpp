@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "exec/f64/panels.h"
 #include "op/rope.h"
 #include "parity/noise.h"
 #include "parity/rounding.h"
@@ -23,6 +22,7 @@ struct Carry {
   std::span<const Matrix* const> variances;
   const Place& place;
   int threads;
+  Products& products;
   Matrix& out;
 
   // Of element `i` of an input, row `t`.
@@ -61,7 +61,7 @@ struct Carry {
   }
 
   void operator()(const op::Linear& linear) const {
-    out = exec::f64::multiply_squares(linear.weight, *variances[0], threads);
+    out = exec::f64::multiply_squares(linear.weight, *variances[0], threads, products);
   }
 
   void operator()(const op::Slice& slice) const {
@@ -116,9 +116,9 @@ struct Carry {
 
 Matrix carried_variance(const op::What& what, std::span<const Matrix* const> inputs,
                         std::span<const Matrix* const> variances, const Matrix& out,
-                        const Place& place, int threads) {
+                        const Place& place, int threads, Products& products) {
   Matrix carried(out.rows, out.columns);
-  std::visit(Carry{inputs, variances, place, threads, carried}, what);
+  std::visit(Carry{inputs, variances, place, threads, products, carried}, what);
   return carried;
 }
 

@@ -44,6 +44,9 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   out.evidence = find_evidence(scope, options, out);
   conclude(traces, scope, options, out);
   find_shape(scope, options, threads, out);
+  if (const std::string& failure = options.products().failure(); !failure.empty())
+    out.notes.push_back(
+        fmt::format("the GPU was given up, and the CPU did the rest of the work: {}", failure));
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -186,6 +187,9 @@ struct CompareOptions {
   TokenKnowledge tokens;            // of the model's tokenizer
   std::string no_model = "no model file was given (-m)";  // why there is none, a clause
   int threads = 0;                                        // 0: all cores
+  std::shared_ptr<Products> device = {};                  // what multiplies; null: the CPU
+
+  Products& products() const { return device != nullptr ? *device : exec::f64::cpu_products(); }
 };
 
 // `model` may be null: then nothing is proved, and differences are only measured.

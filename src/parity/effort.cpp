@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "exec/f64/panels.h"
+#include "exec/f64/products.h"
 
 namespace lockstep::parity {
 namespace {

@@ -124,7 +124,8 @@ class Judge {
     for (const Judged& judged : sides) {
       const SideScope& side = *judged.side;
       replays.push_back(std::make_unique<Replay>(side.forwards.front(), side.precision, *side.trace,
-                                                 side.tokens, options_.checkpoints, threads_));
+                                                 side.tokens, options_.checkpoints, threads_,
+                                                 options_.products()));
     }
     const std::vector<double> efforts = efforts_of(sides, out);
     const double total = std::accumulate(efforts.begin(), efforts.end(), 1e-9);
@@ -209,7 +210,7 @@ class Judge {
   std::vector<OwnError> attempt(const SideScope& side,
                                 const std::vector<int64_t>& positions) const {
     Replay replay(side.forwards.front(), side.precision, *side.trace, side.tokens,
-                  options_.checkpoints, threads_);
+                  options_.checkpoints, threads_, options_.products());
     std::vector<OwnError> out;
     for (const CheckpointResult& result : out_.checkpoints) {
       const auto id = scope_.ids.find(result.name);

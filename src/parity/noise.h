@@ -4,12 +4,14 @@
 
 #include <span>
 
+#include "exec/f64/products.h"
 #include "exec/reference/ops.h"
 #include "op/op.h"
 #include "parity/arithmetic.h"
 
 namespace lockstep::parity {
 
+using exec::f64::Products;
 using exec::reference::Matrix;
 using exec::reference::Place;
 
@@ -23,7 +25,8 @@ Matrix rounding_variance(const op::What& what, std::span<const Matrix* const> in
 // empty matrix: none), as far as each input element acts by itself. Not for Attention.
 Matrix carried_variance(const op::What& what, std::span<const Matrix* const> inputs,
                         std::span<const Matrix* const> variances, const Matrix& out,
-                        const Place& place, int threads);
+                        const Place& place, int threads,
+                        Products& products = exec::f64::cpu_products());
 
 double largest_of_weight(const op::Weight& weight, int threads);
 

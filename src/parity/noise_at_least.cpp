@@ -6,7 +6,8 @@
 #include <optional>
 
 #include "base/parallel.h"
-#include "exec/f64/panels.h"
+#include "exec/f64/products.h"
+#include "parity/at_least_row.h"
 #include "parity/noise_linear.h"
 #include "parity/rounding.h"
 
@@ -14,8 +15,10 @@ namespace lockstep::parity {
 namespace {
 
 using exec::f64::EstimateRows;
+using exec::f64::Factor;
 using exec::f64::kEstimateBlock;
 using exec::f64::kPanel;
+using exec::f64::kSummedSquares;
 
 // How many times its standard deviation an error of the row is at most.
 double largest_deviation(const Rounded& rounded, int64_t row) {
@@ -26,28 +29,20 @@ double largest_deviation(const Rounded& rounded, int64_t row) {
   return largest;
 }
 
-// Numbers that share a scale have the same variance, so many columns at least.
-constexpr int64_t kShared = 32;
-
-// One number for each kShared columns, where all rows have only one there.
+// One number for each kSummedSquares columns, where all rows have only one there: numbers that
+// share a scale have the same variance, so many columns at least.
 std::optional<Matrix> shared_numbers(const Matrix& matrix, int threads) {
-  Matrix out(matrix.rows, (matrix.columns + kShared - 1) / kShared);
+  Matrix out(matrix.rows, (matrix.columns + kSummedSquares - 1) / kSummedSquares);
   std::atomic<bool> shared = true;
   parallel_rows(matrix.rows, matrix.columns, threads, [&](int64_t t) {
     const double* row = matrix.row(t);
     for (int64_t i = 0; i < matrix.columns; ++i) {
-      double& first = out.row(t)[i / kShared];
-      if (i % kShared == 0) first = row[i];
+      double& first = out.row(t)[i / kSummedSquares];
+      if (i % kSummedSquares == 0) first = row[i];
       if (row[i] != first) shared = false;
     }
   });
   return shared ? std::optional(std::move(out)) : std::nullopt;
-}
-
-// At least (sqrt(x) - off)^2, without a root.
-double less(double x, double off_squared) {
-  constexpr double kShare = 0x1p-10;
-  return std::max(0.0, x * (1 - kShare) - off_squared / kShare);
 }
 
 // Sums in single precision are off by less than this share of the sum of their terms' sizes: the
@@ -58,25 +53,6 @@ double estimate_error(int64_t columns) {
 }
 
 }  // namespace
-
-// What is estimated of the elements of a panel, [rows of x, kPanel] each.
-struct LinearNoise::Estimates {
-  explicit Estimates(int64_t rows) {
-    for (std::vector<float>* each : {&sums, &partial, &partial_squares, &squares, &chance, &known,
-                                     &weight_chance, &weight_known})
-      each->resize(static_cast<size_t>(rows * kPanel));
-  }
-
-  std::vector<float> sums;
-  std::vector<float> partial;  // of the sums after each block
-  std::vector<float> partial_squares;
-  std::vector<float> squares;        // of the terms
-  std::vector<float> chance;         // variance from the rounding of activations
-  std::vector<float> known;          // and its errors, as they are meant
-  std::vector<float> weight_chance;  // the same from the rounding of weights
-  std::vector<float> weight_known;
-  double weight_deviations[kPanel] = {};
-};
 
 // The inputs that the estimates are made from.
 struct LinearNoise::Prepared {
@@ -99,99 +75,111 @@ struct LinearNoise::Prepared {
   std::optional<EstimateRows> x;  // where sums or rounded weights matter
   std::optional<EstimateRows> squares;
   std::optional<EstimateRows> variances;
-  bool shared = false;  // one variance for each kShared columns
+  bool shared = false;  // one variance for each kSummedSquares columns
   std::optional<EstimateRows> errors;
   std::vector<double> deviations;
   double error;
 };
 
-double LinearNoise::at_least(const Prepared& prepared, const Estimates& estimates, int64_t row,
-                             int64_t place, double y, double bias) const {
-  const auto t = static_cast<size_t>(row);
-  const auto i = static_cast<size_t>(place);
-  const double error = prepared.error;
-  const double sum = y - bias;
-  Parts parts;
-  // Where adding up does next to nothing beside other rounding, it is left out.
-  const double squares =
-      adding_matters_ ? static_cast<double>(estimates.squares[i]) * prepared.squares->scale[t] : 0;
-  parts.squares = squares * (1 - error);
-  double partial = parts.squares / 2 + square(sum) * kThird;
-  if (adding_matters_ && x_.columns % kEstimateBlock == 0) {
-    // Root mean squares of the partial sums, in the order of the terms and its reverse.
-    const double share = static_cast<double>(kEstimateBlock) / n_;
-    const double scale = prepared.x->scale[t];
-    const double last = static_cast<double>(estimates.sums[i]) * scale;
-    const double mean = share * (static_cast<double>(estimates.partial[i]) * scale - last / 2);
-    const double mean_squares =
-        share *
-        (static_cast<double>(estimates.partial_squares[i]) * square(scale) - square(last) / 2);
-    const double in_order = std::max(mean_squares, square(last) - 2 * last * mean + mean_squares);
-    // No partial sum is off by more than 4 errors of all their sizes.
-    partial = std::max(partial, less(in_order, square(4 * error) * n_ * squares * (1 + error)));
-  }
-  parts.of_sum = square(a_.compute) * kThird * n_ * partial;
-  // Of rounded factors: what chance does, and what is meant where that is clearly more.
-  const auto of_factors = [&](double chance, double known, double deviation) {
-    const double most = chance * (1 + error);
-    const double meant = less(square(known), square(error * deviation) * n_ * most);
-    return chance * (1 - error) + (meant > 4 * most ? meant : 0);
-  };
-  if (rounds_input_)
-    parts.of_inputs =
-        of_factors(static_cast<double>(estimates.chance[i]) * prepared.variances->scale[t],
-                   static_cast<double>(estimates.known[i]) * prepared.errors->scale[t],
-                   prepared.deviations[t]);
-  if (of_weight_.rounds())
-    parts.of_weights =
-        of_factors(static_cast<double>(estimates.weight_chance[i]) * prepared.squares->scale[t],
-                   static_cast<double>(estimates.weight_known[i]) * prepared.x->scale[t],
-                   estimates.weight_deviations[i % kPanel]);
-  const double out = variance(parts, y, bias) * (1 - 1e-9);
-  return std::isfinite(out) ? out : 0;
-}
-
-// Estimates of one panel after another.
-class LinearNoise::PanelEstimates {
+// The estimates that are asked for, and rows of what is at least made of them.
+class LinearNoise::AtLeast {
  public:
-  PanelEstimates(const LinearNoise& noise, const Prepared& prepared)
-      : noise_(noise), prepared_(prepared), of_(noise.x_.rows), other_(noise.x_.columns) {}
+  AtLeast(const LinearNoise& noise, const Prepared& prepared) : noise_(noise), prepared_(prepared) {
+    if (noise.adding_matters_) sums_ = add({Factor::kWeights, &*prepared.x, true});
+    if (noise.rounds_input_) known_ = add({Factor::kWeights, &*prepared.errors});
+    if (noise.adding_matters_) squares_ = add({Factor::kSquares, &*prepared.squares});
+    if (noise.rounds_input_)
+      chance_ =
+          add({prepared.shared ? Factor::kSumsOfSquares : Factor::kSquares, &*prepared.variances});
+  }
 
-  // To the panel's columns of `variance`.
-  void write(const exec::f64::DecodedPanel& panel, const Matrix& out, Matrix& variance) {
-    estimate(panel);
-    for (int64_t t = 0; t < out.rows; ++t)
-      for (int64_t i = 0; i < panel.rows; ++i) {
-        const int64_t r = panel.first_row + i;
-        variance.row(t)[r] = noise_.at_least(prepared_, of_, t, t * kPanel + i, out.row(t)[r],
-                                             noise_.bias_[static_cast<size_t>(r)]);
+  const std::vector<exec::f64::Estimate>& estimates() const { return estimates_; }
+
+  // Of the part's rows and columns; `out` has the biases.
+  void write(const exec::f64::Part& part, const Matrix& out, Matrix& variance) const {
+    for (int64_t t = part.first_row; t < part.first_row + part.rows; ++t) {
+      const int64_t place = (t - part.first_row) * part.stride;
+      AtLeastRow row = of_row(t);
+      row.columns = part.columns;
+      row.y = out.row(t) + part.first_column;
+      row.bias = noise_.bias_.data() + part.first_column;
+      row.out = variance.row(t) + part.first_column;
+      if (sums_ >= 0) {
+        const exec::f64::EstimatedSums& sums = part.estimates[static_cast<size_t>(sums_)];
+        // Blocks of one size: their sums are then evenly spaced.
+        if (noise_.x_.columns % kEstimateBlock == 0) {
+          row.sums = sums.sum + place;
+          row.partial = sums.partial + place;
+          row.partial_squares = sums.partial_squares + place;
+        }
+        row.squares = part.estimates[static_cast<size_t>(squares_)].sum + place;
       }
+      if (chance_ >= 0) {
+        row.chance = part.estimates[static_cast<size_t>(chance_)].sum + place;
+        row.known = part.estimates[static_cast<size_t>(known_)].sum + place;
+      }
+      write_at_least(row);
+    }
   }
 
  private:
-  void estimate(const exec::f64::DecodedPanel& panel) {
-    panel_.set(panel, false);
-    if (noise_.adding_matters_)
-      panel_.multiply(*prepared_.x,
-                      {of_.sums.data(), of_.partial.data(), of_.partial_squares.data()});
-    if (noise_.rounds_input_) panel_.multiply(*prepared_.errors, {of_.known.data()});
-    const bool squares = noise_.adding_matters_ || (noise_.rounds_input_ && !prepared_.shared);
-    if (squares) panel_.set(panel, true);
-    if (noise_.adding_matters_) panel_.multiply(*prepared_.squares, {of_.squares.data()});
-    if (noise_.rounds_input_) {
-      if (prepared_.shared) panel_.set_sums_of_squares(panel, kShared);
-      panel_.multiply(*prepared_.variances, {of_.chance.data()});
-    }
-    if (noise_.of_weight_.rounds()) round_weights(panel);
+  int add(const exec::f64::Estimate& estimate) {
+    estimates_.push_back(estimate);
+    return static_cast<int>(estimates_.size()) - 1;
   }
 
-  void round_weights(const exec::f64::DecodedPanel& panel) {
+  AtLeastRow of_row(int64_t row) const {
+    const auto t = static_cast<size_t>(row);
+    AtLeastRow out;
+    if (sums_ >= 0) {
+      out.sums_scale = prepared_.x->scale[t];
+      out.squares_scale = prepared_.squares->scale[t];
+    }
+    if (chance_ >= 0) {
+      out.chance_scale = prepared_.variances->scale[t];
+      out.known_scale = prepared_.errors->scale[t];
+      out.deviation = prepared_.deviations[t];
+    }
+    out.error = prepared_.error;
+    out.n = noise_.n_;
+    out.block_share = static_cast<double>(kEstimateBlock) / noise_.n_;
+    out.compute = noise_.a_.compute;
+    out.handed_on = std::max(noise_.a_.activations, noise_.a_.stored);
+    out.bias_unit = noise_.of_weight_.is_plain() ? noise_.of_weight_.unit : 0;
+    out.of_terms = noise_.of_terms_;
+    out.of_added = noise_.of_added_;
+    out.of_small_floats = noise_.of_small_floats_;
+    return out;
+  }
+
+  const LinearNoise& noise_;
+  const Prepared& prepared_;
+  std::vector<exec::f64::Estimate> estimates_;
+  int sums_ = -1;  // indices of estimates; -1: not asked for
+  int squares_ = -1;
+  int chance_ = -1;
+  int known_ = -1;
+};
+
+// What the rounding of weights does at least, one panel after another.
+class LinearNoise::RoundedWeights {
+ public:
+  RoundedWeights(const LinearNoise& noise, const Prepared& prepared)
+      : noise_(noise),
+        prepared_(prepared),
+        other_(noise.x_.columns),
+        chance_(static_cast<size_t>(noise.x_.rows * kPanel)),
+        known_(chance_.size()) {}
+
+  // To the panel's columns of `variance`.
+  void add(const exec::f64::DecodedPanel& panel, Matrix& variance) {
     std::vector<Rounded> rounded;
     WeightRow row(panel.columns);
+    double deviations[kPanel] = {};
     for (int64_t r = 0; r < panel.rows; ++r) {
       noise_.decode(panel.first_row + r, row);
       rounded.push_back(row.rounded);
-      of_.weight_deviations[r] = largest_deviation(rounded.back(), 0);
+      deviations[r] = largest_deviation(rounded.back(), 0);
     }
     const auto multiply = [&](const Matrix Rounded::*part, const EstimateRows& x, float* sums) {
       for (int64_t r = 0; r < panel.rows; ++r) {
@@ -203,43 +191,69 @@ class LinearNoise::PanelEstimates {
       panel_.set(other_, false);
       panel_.multiply(x, {sums});
     };
-    multiply(&Rounded::variances, *prepared_.squares, of_.weight_chance.data());
-    multiply(&Rounded::errors, *prepared_.x, of_.weight_known.data());
+    multiply(&Rounded::variances, *prepared_.squares, chance_.data());
+    multiply(&Rounded::errors, *prepared_.x, known_.data());
+    for (int64_t t = 0; t < noise_.x_.rows; ++t)
+      for (int64_t r = 0; r < panel.rows; ++r) {
+        const auto place = static_cast<size_t>(t * kPanel + r);
+        const auto scaled = [&](float sum, const EstimateRows& x) {
+          return static_cast<double>(sum) * x.scale[static_cast<size_t>(t)];
+        };
+        const double least = of_rounded_factors(scaled(chance_[place], *prepared_.squares),
+                                                scaled(known_[place], *prepared_.x),
+                                                of_known(deviations[r], noise_.n_, prepared_.error),
+                                                prepared_.error) *
+                             (1 - 1e-9);
+        if (std::isfinite(least)) variance.row(t)[panel.first_row + r] += least;
+      }
   }
 
+ private:
   const LinearNoise& noise_;
   const Prepared& prepared_;
-  Estimates of_;
   exec::f64::EstimatePanel panel_;
   exec::f64::DecodedPanel other_;
+  std::vector<float> chance_;
+  std::vector<float> known_;
 };
 
-Matrix LinearNoise::at_least(const Matrix& out) const {
-  const Prepared prepared(*this);
-  Matrix variance(out.rows, out.columns);
+void LinearNoise::add_rounded_weights(const Prepared& prepared, Matrix& variance) const {
+  if (!of_weight_.rounds()) return;
   exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {
-    return [&, panels = PanelEstimates(*this, prepared)](exec::f64::DecodedPanel& panel) mutable {
-      panels.write(panel, out, variance);
-    };
+    const auto panels = std::make_shared<RoundedWeights>(*this, prepared);
+    return [&, panels](exec::f64::DecodedPanel& panel) { panels->add(panel, variance); };
   });
+}
+
+Matrix LinearNoise::at_least(const Matrix& out, Products& products) const {
+  const Prepared prepared(*this);
+  const AtLeast at_least(*this, prepared);
+  Matrix variance(out.rows, out.columns);
+  const auto take = [&](const exec::f64::Part& part) { at_least.write(part, out, variance); };
+  // Where nothing is estimated, the results alone tell.
+  if (at_least.estimates().empty())
+    take({.rows = out.rows, .columns = out.columns});
+  else
+    products.run({.weight = weight_, .estimates = at_least.estimates()}, threads_, take);
+  add_rounded_weights(prepared, variance);
   return variance;
 }
 
-LinearNoise::Evaluated LinearNoise::evaluate() const {
-  const exec::f64::PaddedRows x(x_, threads_);
-  const bool exact = exec::f64::fit_single_precision(x_, threads_);
+LinearNoise::Evaluated LinearNoise::evaluate(Products& products) const {
   Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
   const Prepared prepared(*this);
-  exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {
-    return [&, product = exec::f64::PanelProduct(x, x_.columns, exact, false, out.value),
-            panels = PanelEstimates(*this, prepared)](exec::f64::DecodedPanel& panel) mutable {
-      product(panel);
-      for (int64_t t = 0; t < x_.rows; ++t)
-        for (int64_t r = panel.first_row; r < panel.first_row + panel.rows; ++r)
-          out.value.row(t)[r] += bias_[static_cast<size_t>(r)];
-      panels.write(panel, out.value, out.at_least);
-    };
-  });
+  const AtLeast at_least(*this, prepared);
+  products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates()}, threads_,
+               [&](const exec::f64::Part& part) {
+                 for (int64_t t = 0; t < part.rows; ++t) {
+                   const double* product = part.product + t * part.stride;
+                   const double* bias = bias_.data() + part.first_column;
+                   double* value = out.value.row(part.first_row + t) + part.first_column;
+                   for (int64_t i = 0; i < part.columns; ++i) value[i] = product[i] + bias[i];
+                 }
+                 at_least.write(part, out.value, out.at_least);
+               });
+  add_rounded_weights(prepared, out.at_least);
   return out;
 }
 

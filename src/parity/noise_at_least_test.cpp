@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "exec/f64/panels.h"
+#include "exec/f64/products.h"
 #include "parity/noise_linear.h"
 #include "parity/noise_test_support.h"
 

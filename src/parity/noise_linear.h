@@ -33,14 +33,14 @@ class LinearNoise {
 
   // What they are at least: all but what depends on the digits of single terms
   // (noise_at_least.cpp).
-  Matrix at_least(const Matrix& out) const;
+  Matrix at_least(const Matrix& out, Products& products = exec::f64::cpu_products()) const;
 
   // weight · x + bias, and what its variances are at least, from one decoding of the weight.
   struct Evaluated {
     Matrix value;
     Matrix at_least;
   };
-  Evaluated evaluate() const;
+  Evaluated evaluate(Products& products = exec::f64::cpu_products()) const;
 
  private:
   // A row of the weight, decoded.
@@ -77,11 +77,10 @@ class LinearNoise {
     return v;
   }
 
-  struct Estimates;
   struct Prepared;
-  class PanelEstimates;
-  double at_least(const Prepared& prepared, const Estimates& estimates, int64_t row, int64_t place,
-                  double y, double bias) const;
+  class AtLeast;
+  class RoundedWeights;
+  void add_rounded_weights(const Prepared& prepared, Matrix& variance) const;
 
   const op::Weight& weight_;
   const Matrix& x_;

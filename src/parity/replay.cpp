@@ -38,14 +38,16 @@ void copy_rows(const Matrix& in, const std::vector<int64_t>& to, Matrix& out) {
 }  // namespace
 
 Replay::Replay(const Forward& forward, const trace::Precision& precision, const trace::Trace& trace,
-               std::span<const int32_t> tokens, std::string_view used, int threads)
+               std::span<const int32_t> tokens, std::string_view used, int threads,
+               Products& products)
     : forward_(forward),
       program_(forward.program),
       trace_(trace),
       tokens_(tokens.begin(), tokens.end()),
       producer_(program_.values.size()),
       arithmetic_(arithmetic_of(precision, stored_dtype(trace))),
-      threads_(threads) {
+      threads_(threads),
+      products_(products) {
   for (const op::Op& op : program_.ops)
     for (const op::ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
   for (const op::Value& value : program_.values)
@@ -263,7 +265,7 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
   const int64_t width = program_.value(id).width;
   const Evaluate run = [&](std::span<const Matrix* const> in) {
     return at_positions(op, positions, [&](const op::What& what) {
-      return exec::f64::evaluate(what, in, width, place, threads_);
+      return exec::f64::evaluate(what, in, width, place, threads_, nullptr, products_);
     });
   };
   Outcome out;
@@ -285,7 +287,7 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
       if (input->tainted[r]) estimate.tainted[r] = true;
   if (std::ranges::any_of(variances, [](const Matrix* m) { return !m->values.empty(); })) {
     const Matrix carried = at_positions(op, positions, [&](const op::What& what) {
-      return carried_variance(what, values, variances, estimate.value, place, threads_);
+      return carried_variance(what, values, variances, estimate.value, place, threads_, products_);
     });
     for (size_t i = 0; i < carried.values.size(); ++i)
       estimate.variance.values[i] += carried.values[i];

@@ -29,7 +29,8 @@ class Replay {
   // error of the second, and cannot pass as inherited from one that nobody judged.
   // `precision`: of the engine's arithmetic.
   Replay(const Forward& forward, const trace::Precision& precision, const trace::Trace& trace,
-         std::span<const int32_t> tokens, std::string_view used, int threads);
+         std::span<const int32_t> tokens, std::string_view used, int threads,
+         Products& products = exec::f64::cpu_products());
 
   // The own error of a recorded checkpoint at the given positions, where it was recorded. Inputs
   // that were not recorded are computed from those before them, with the rounding that this adds.
@@ -116,6 +117,7 @@ class Replay {
   std::vector<bool> used_;               // by value
   Arithmetic arithmetic_;
   int threads_;
+  Products& products_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
   int64_t end_ = 0;  // after the last position that is being judged

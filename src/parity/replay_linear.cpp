@@ -143,12 +143,13 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positi
   if (arithmetic.compute < kSingle) {
     // Our own reference is exact; then nothing has to be granted.
     const Matrix* const inputs[] = {&input->value};
-    evaluated.value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_);
+    evaluated.value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_,
+                                          nullptr, products_);
     evaluated.at_least = same_numbers(*actual, evaluated.value)
                              ? Matrix(evaluated.value.rows, evaluated.value.columns)
-                             : noise.at_least(evaluated.value);
+                             : noise.at_least(evaluated.value, products_);
   } else {
-    evaluated = noise.evaluate();
+    evaluated = noise.evaluate(products_);
   }
   return Settling(*actual, std::move(evaluated), noise, positions, input->tainted, threads_).run();
 }

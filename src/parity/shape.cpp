@@ -46,7 +46,7 @@ void find_shape(const Scope& scope, const CompareOptions& options, int threads, 
 
   const op::Program& program = side.forwards.front().program;
   Replay replay(side.forwards.front(), side.precision, *side.trace, side.tokens,
-                options.checkpoints, threads);
+                options.checkpoints, threads, options.products());
   defect.after = replay.starts_after(id->second, defect.position);
   ErrorShape shape;
   shape.rows = judgement(*result, of_suspect).judged;

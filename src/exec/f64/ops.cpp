@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/parallel.h"
-#include "exec/f64/panels.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::f64 {
@@ -14,8 +13,8 @@ using Inputs = std::span<const Matrix* const>;
 
 constexpr int64_t kNumbersWorthAThread = 1 << 14;
 
-Matrix linear_rows(const op::Linear& linear, const Matrix& x, int threads) {
-  Matrix out = multiply(linear.weight, x, threads);
+Matrix linear_rows(const op::Linear& linear, const Matrix& x, int threads, Products& products) {
+  Matrix out = multiply(linear.weight, x, threads, products);
   if (!linear.bias) return out;
   std::vector<float> bias(static_cast<size_t>(out.columns));
   quant::decode(linear.bias->format->format(), linear.bias->row(0), out.columns, bias.data());
@@ -59,9 +58,9 @@ Matrix row_by_row(const op::What& what, Inputs inputs, int64_t width, const Plac
 }  // namespace
 
 Matrix evaluate(const op::What& what, Inputs inputs, int64_t width, const Place& place, int threads,
-                reference::Scores* scores) {
+                reference::Scores* scores, Products& products) {
   if (const auto* linear = std::get_if<op::Linear>(&what))
-    return linear_rows(*linear, *inputs[0], threads);
+    return linear_rows(*linear, *inputs[0], threads, products);
   if (std::holds_alternative<op::Attention>(what))
     return reference::evaluate(what, inputs, width, place, threads, scores);
   return row_by_row(what, inputs, width, place, threads);

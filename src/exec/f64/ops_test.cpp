@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "exec/f64/panels.h"
+#include "exec/f64/products.h"
 #include "exec/reference/sums.h"
 #include "quant/decode.h"
 #include "quant/encode.h"
@@ -129,7 +129,7 @@ TEST_F(FastOps, OtherOpsHaveThem) {
 // Every kind of machine that can be tried here.
 TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
   constexpr int64_t kStride = 272;
-  for (const Products* each : all_products()) {
+  for (const Kernels* each : all_kernels()) {
     if (!each->supported()) continue;
     SCOPED_TRACE(each->name);
     for (const bool exact : {false, true})
@@ -155,7 +155,7 @@ TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
 }
 
 TEST_F(FastOps, EstimatesAreAsGoodAsSinglePrecision) {
-  for (const Products* each : all_products()) {
+  for (const Kernels* each : all_kernels()) {
     if (!each->supported()) continue;
     SCOPED_TRACE(each->name);
     for (const int64_t rows : {1, 2, 6, 11, 12, 13, 25}) {

@@ -25,16 +25,6 @@ int64_t row_stride(int64_t columns) {
   return rounded_up(columns, 16) + 16;
 }
 
-Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int threads) {
-  const PaddedRows padded(x, threads);
-  // Weights are single precision: with such an x, 48 digits hold a product.
-  const bool exact = !squared && fit_single_precision(x, threads);
-  Matrix out(x.rows, weight.rows);
-  for_each_panel(weight, x.rows, threads,
-                 [&] { return PanelProduct(padded, x.columns, exact, squared, out); });
-  return out;
-}
-
 }  // namespace
 
 bool fit_single_precision(const Matrix& matrix, int threads) {
@@ -57,45 +47,43 @@ PaddedRows::PaddedRows(const Matrix& matrix, int threads)
                 [&](int64_t t) { std::copy_n(matrix.row(t), matrix.columns, row(t)); });
 }
 
-PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared,
-                           Matrix& out)
+PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared)
     : x_(x),
       w_(kPanel, columns),
       exact_products_(exact_products),
       squared_(squared),
-      sums_(static_cast<size_t>(std::min(kRowsAtATime, out.rows) * kPanel * kLanes)),
-      lost_(sums_.size()),
-      out_(out) {}
+      sums_(static_cast<size_t>(std::min(kRowsAtATime, x.rows) * kPanel * kLanes)),
+      lost_(sums_.size()) {}
 
-void PanelProduct::operator()(const DecodedPanel& panel) {
+void PanelProduct::operator()(const DecodedPanel& panel, double* out) {
   for (int64_t r = 0; r < kPanel; ++r) {
     const float* from = panel.floats.data() + r * panel.stride;
     std::copy_n(from, panel.columns, w_.row(r));
     if (squared_)
       for (int64_t i = 0; i < panel.columns; ++i) w_.row(r)[i] *= w_.row(r)[i];
   }
-  for (int64_t first = 0; first < out_.rows; first += kRowsAtATime)
-    some_rows(panel, first, std::min(kRowsAtATime, out_.rows - first));
+  for (int64_t first = 0; first < x_.rows; first += kRowsAtATime)
+    some_rows(panel, first, std::min(kRowsAtATime, x_.rows - first), out);
 }
 
-void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t count) {
+void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t count, double* out) {
   for (int64_t column = 0; column < panel.columns; column += kBlock) {
     const int64_t columns = std::min(kBlock, rounded_up(panel.columns - column, kLanes));
-    products().add({.w = w_.row(0) + column,
-                    .w_stride = w_.stride,
-                    .x = x_.row(first) + column,
-                    .x_stride = x_.stride,
-                    .x_rows = count,
-                    .columns = columns,
-                    .exact_products = exact_products_,
-                    .first = column == 0},
-                   sums_.data(), lost_.data());
+    kernels().add({.w = w_.row(0) + column,
+                   .w_stride = w_.stride,
+                   .x = x_.row(first) + column,
+                   .x_stride = x_.stride,
+                   .x_rows = count,
+                   .columns = columns,
+                   .exact_products = exact_products_,
+                   .first = column == 0},
+                  sums_.data(), lost_.data());
   }
   for (int64_t t = 0; t < count; ++t)
     for (int64_t r = 0; r < panel.rows; ++r) {
       const int64_t place = (t * kPanel + r) * kLanes;
-      out_.row(first + t)[panel.first_row + r] = reference::with_lost(
-          reference::across(sums_.data() + place), reference::across(lost_.data() + place));
+      out[(first + t) * kPanel + r] = reference::with_lost(reference::across(sums_.data() + place),
+                                                           reference::across(lost_.data() + place));
     }
 }
 
@@ -128,14 +116,6 @@ void for_each_panel(const op::Weight& weight, int64_t work_a_weight, int threads
         }
       },
       threads);
-}
-
-Matrix multiply(const op::Weight& weight, const Matrix& x, int threads) {
-  return product(weight, x, false, threads);
-}
-
-Matrix multiply_squares(const op::Weight& weight, const Matrix& x, int threads) {
-  return product(weight, x, true, threads);
 }
 
 EstimateRows::EstimateRows(const Matrix& matrix, bool squared, int threads)
@@ -201,7 +181,7 @@ void EstimatePanel::multiply(const EstimateRows& x, const EstimatedSums& out) co
     std::fill_n(out.partial, count, 0.0F);
     std::fill_n(out.partial_squares, count, 0.0F);
   }
-  products().estimate(numbers_.data(), x.numbers.data(), x.blocks, x.rows, out);
+  kernels().estimate(numbers_.data(), x.numbers.data(), x.blocks, x.rows, out);
 }
 
 }  // namespace lockstep::exec::f64

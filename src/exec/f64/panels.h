@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/aligned.h"
-#include "exec/f64/kernels/products.h"
+#include "exec/f64/kernels/kernels.h"
 #include "exec/reference/matrix.h"
 #include "op/op.h"
 
@@ -48,16 +48,15 @@ struct PaddedRows {
   const double* row(int64_t index) const { return numbers.data() + index * stride; }
 };
 
-// Writes a panel's columns of weight · x, by the operations of the plain code: the same bits.
+// A panel times x, [x.rows, kPanel], by the operations of the plain code: the same bits.
 class PanelProduct {
  public:
   // `exact_products`: x is in single precision. `squared`: the squares of the weights.
-  PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared,
-               Matrix& out);
-  void operator()(const DecodedPanel& panel);
+  PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared);
+  void operator()(const DecodedPanel& panel, double* out);
 
  private:
-  void some_rows(const DecodedPanel& panel, int64_t first, int64_t count);
+  void some_rows(const DecodedPanel& panel, int64_t first, int64_t count, double* out);
 
   const PaddedRows& x_;
   PaddedRows w_;
@@ -65,14 +64,8 @@ class PanelProduct {
   bool squared_;
   AlignedVector<double> sums_;
   AlignedVector<double> lost_;
-  Matrix& out_;
 };
 bool fit_single_precision(const Matrix& matrix, int threads);
-
-// weight · x
-Matrix multiply(const op::Weight& weight, const Matrix& x, int threads);
-// The same with the squares of the weights, but for the last digits.
-Matrix multiply_squares(const op::Weight& weight, const Matrix& x, int threads);
 
 // Rows as estimates read them: [blocks, rows, kEstimateBlock], filled up with zeros, each row
 // divided by a power of two, so that single precision is enough for numbers of any size.

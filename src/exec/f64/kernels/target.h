@@ -1,6 +1,6 @@
 // The code of target_*.cpp. A target says what eight doubles and some floats in registers are:
 // `Eight` and `Singles`, and how many sums fit into its registers.
-#include "exec/f64/kernels/products.h"
+#include "exec/f64/kernels/kernels.h"
 
 namespace lockstep::exec::f64 {
 namespace {

@@ -53,8 +53,8 @@ struct Singles {
 #include "exec/f64/kernels/target.h"
 
 namespace lockstep::exec::f64 {
-extern const Products kAvx2;
-const Products kAvx2 = {
+extern const Kernels kAvx2;
+const Kernels kAvx2 = {
     "avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, add,
     estimate};
 }  // namespace lockstep::exec::f64

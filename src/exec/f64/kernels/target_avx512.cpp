@@ -47,8 +47,8 @@ struct Singles {
 #include "exec/f64/kernels/target.h"
 
 namespace lockstep::exec::f64 {
-extern const Products kAvx512;
-const Products kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add,
-                          estimate};
+extern const Kernels kAvx512;
+const Kernels kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add,
+                         estimate};
 }  // namespace lockstep::exec::f64
 #endif

@@ -74,6 +74,6 @@ struct Singles {
 #include "exec/f64/kernels/target.h"
 
 namespace lockstep::exec::f64 {
-extern const Products kPortable;
-const Products kPortable = {"portable", [] { return true; }, add, estimate};
+extern const Kernels kPortable;
+const Kernels kPortable = {"portable", [] { return true; }, add, estimate};
 }  // namespace lockstep::exec::f64

@@ -38,7 +38,7 @@ struct EstimatedSums {
   float* partial_squares = nullptr;
 };
 
-struct Products {
+struct Kernels {
   const char* name;
   bool (*supported)();
 
@@ -51,8 +51,8 @@ struct Products {
 };
 
 // The best of this machine.
-const Products& products();
+const Kernels& kernels();
 // All that were built, the best first.
-std::span<const Products* const> all_products();
+std::span<const Kernels* const> all_kernels();
 
 }  // namespace lockstep::exec::f64

@@ -1,0 +1,119 @@
+#include "exec/f64/products.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::exec::f64 {
+namespace {
+
+// The results of one panel after another, on one thread.
+class PanelTask {
+ public:
+  PanelTask(const Task& task, const std::optional<PaddedRows>& x, bool exact, const Take& take)
+      : task_(task), take_(take) {
+    const auto count = static_cast<size_t>(task.rows() * kPanel);
+    if (x) {
+      product_.emplace(*x, task.x->columns, exact, task.squared);
+      doubles_.resize(count);
+    }
+    size_t singles = 0;
+    for (const Estimate& each : task.estimates) singles += each.partial ? 3 * count : count;
+    floats_.resize(singles);
+    float* next = floats_.data();
+    for (const Estimate& each : task.estimates) {
+      EstimatedSums sums = {next};
+      if (each.partial) sums = {next, next + count, next + 2 * count};
+      next += each.partial ? 3 * count : count;
+      sums_.push_back(sums);
+    }
+  }
+
+  void operator()(const DecodedPanel& panel) {
+    if (product_) (*product_)(panel, doubles_.data());
+    std::optional<Factor> set;
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      const Estimate& each = task_.estimates[i];
+      if (set != each.factor) prepare(panel, each.factor);
+      set = each.factor;
+      panel_.multiply(*each.x, sums_[i]);
+    }
+    take_({.first_row = 0,
+           .rows = task_.rows(),
+           .first_column = panel.first_row,
+           .columns = panel.rows,
+           .stride = kPanel,
+           .product = product_ ? doubles_.data() : nullptr,
+           .estimates = sums_});
+  }
+
+ private:
+  void prepare(const DecodedPanel& panel, Factor factor) {
+    if (factor == Factor::kSumsOfSquares)
+      panel_.set_sums_of_squares(panel, kSummedSquares);
+    else
+      panel_.set(panel, factor == Factor::kSquares);
+  }
+
+  const Task& task_;
+  const Take& take_;
+  std::optional<PanelProduct> product_;
+  EstimatePanel panel_;
+  std::vector<double> doubles_;
+  std::vector<float> floats_;
+  std::vector<EstimatedSums> sums_;
+};
+
+void run_on_cpu(const Task& task, int threads, const Take& take) {
+  std::optional<PaddedRows> x;
+  if (task.x != nullptr) x.emplace(*task.x, threads);
+  // Weights are single precision: with such an x, 48 digits hold a product.
+  const bool exact = x && !task.squared && fit_single_precision(*task.x, threads);
+  const int64_t work = task.rows() * (task.estimates.empty() ? 1 : 2);
+  for_each_panel(task.weight, work, threads, [&]() -> PanelBody {
+    const auto panels = std::make_shared<PanelTask>(task, x, exact, take);
+    return [panels](DecodedPanel& panel) { (*panels)(panel); };
+  });
+}
+
+Matrix product(const op::Weight& weight, const Matrix& x, bool squared, int threads,
+               Products& products) {
+  Matrix out(x.rows, weight.rows);
+  products.run({.weight = weight, .x = &x, .squared = squared}, threads, [&](const Part& part) {
+    for (int64_t t = 0; t < part.rows; ++t)
+      std::copy_n(part.product + t * part.stride, part.columns,
+                  out.row(part.first_row + t) + part.first_column);
+  });
+  return out;
+}
+
+}  // namespace
+
+void Products::run(const Task& task, int threads, const Take& take) {
+  if (task.rows() == 0 || task.weight.rows == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (device_ != nullptr) {
+      const auto done = device_->run(task, threads, take);
+      if (done.ok()) return;
+      failure_ = done.error().message;
+      device_.reset();
+    }
+  }
+  run_on_cpu(task, threads, take);
+}
+
+Products& cpu_products() {
+  static Products products;
+  return products;
+}
+
+Matrix multiply(const op::Weight& weight, const Matrix& x, int threads, Products& products) {
+  return product(weight, x, false, threads, products);
+}
+
+Matrix multiply_squares(const op::Weight& weight, const Matrix& x, int threads,
+                        Products& products) {
+  return product(weight, x, true, threads, products);
+}
+
+}  // namespace lockstep::exec::f64
