@@ -1,6 +1,8 @@
 # The front door. `make run` and `make test` set a bare Debian machine up by themselves.
 WERROR ?= OFF
 JOBS ?= $(shell nproc)
+# Some tests mostly wait (for timeouts, for other processes): others use the cores meanwhile.
+TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 2)
 
 .PHONY: run build test test-slow peer-test fuzz bench format clean setup help
 
@@ -9,7 +11,8 @@ help:
 	@echo '                (MODEL=smollm2: on a real one, downloaded; or any name or file)'
 	@echo 'make build      build the program at build/lockstep'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
-	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure'
+	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure, more'
+	@echo '                random rounds, longer fuzzing'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
 	@echo '                learn stays in CORPUS=build-asan/corpus'
@@ -33,21 +36,24 @@ REPORT = --test-output-size-passed 10000000 --output-junit $(CURDIR)
 test: build
 	cmake --build --preset release -j $(JOBS)
 	scripts/check_format
-	ctest --preset release -j $(JOBS) $(REPORT)/build/ctest.xml
+	ctest --preset release -j $(TESTS_AT_ONCE) $(REPORT)/build/ctest.xml
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset asan -j $(JOBS)
-	ctest --preset asan -j $(JOBS) $(REPORT)/build-asan/ctest.xml
+	ctest --preset asan -j $(TESTS_AT_ONCE) $(REPORT)/build-asan/ctest.xml
 	cmake --preset tsan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset tsan -j $(JOBS)
-	ctest --preset tsan -j $(JOBS) $(REPORT)/build-tsan/ctest.xml
+	ctest --preset tsan -j $(TESTS_AT_ONCE) $(REPORT)/build-tsan/ctest.xml
 	scripts/check_skips build/ctest.xml build-asan/ctest.xml build-tsan/ctest.xml
 
 test-slow: build
-	cmake --build --preset release -j $(JOBS)
-	ctest --preset slow -j $(JOBS)
+	cmake --build --preset release -j $(JOBS) --target all peer_programs
+	ctest --preset slow -j $(TESTS_AT_ONCE)
+	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset asan -j $(JOBS) --target fuzzers
+	ctest --preset asan-slow -j $(TESTS_AT_ONCE)
 
 peer-test: build
-	cmake --build --preset release -j $(JOBS)
+	cmake --build --preset release -j $(JOBS) --target all peer_programs
 	tests/peer/run
 
 SECONDS ?= 60

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_effort.h"
 #include "exec/registry.h"
 #include "forensics/test_support.h"
 #include "model/model.h"
@@ -32,7 +33,7 @@ TEST_F(Clean, GaussianRowsOfAllTypesAndSizes) {
     for (const int64_t width : {1, 2, 3, 4, 7, 10, 24, 64, 255, 257, 5000})
       for (const double scale : {1e-6, 1e-3, 1.0, 300.0}) {
         MemorySource source;
-        for (int64_t position = 0; position < 40; ++position)
+        for (int64_t position = 0; position < rounds(40); ++position)
           source.add("logits", position, gaussian_row(random_, dtype, width, scale));
         expect_clean(source);
       }

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_effort.h"
 #include "forensics/test_support.h"
 
 namespace lockstep::forensics {
@@ -181,7 +182,7 @@ class Distributions : public testing::Test {
 
 TEST_F(Distributions, OfAllLengths) {
   for (const Distribution& kind : distributions())
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < rounds(60); ++round) {
       const auto width = static_cast<int64_t>(std::exp2(12 * random_.uniform()));
       expect_clean(kind, width, 1 + random_.below(8), DType::kF32);
     }
@@ -191,7 +192,7 @@ TEST_F(Distributions, OfAllLengths) {
 TEST_F(Distributions, OfShortRows) {
   for (const Distribution& kind : distributions())
     for (int64_t width = 1; width <= 70; width += 1 + width / 10)
-      for (const int64_t rows : {1, 5, 40}) expect_clean(kind, width, rows, DType::kF32);
+      for (const int64_t rows : {1, 5, rounds(40)}) expect_clean(kind, width, rows, DType::kF32);
 }
 
 TEST_F(Distributions, OfOtherTypes) {
@@ -203,7 +204,7 @@ TEST_F(Distributions, OfOtherTypes) {
                                    name == "cauchy" || name == "integers" || name == "counting" ||
                                    name == "powers of two" || name == "gaussian of any scale"))
         continue;
-      for (int round = 0; round < 10; ++round)
+      for (int round = 0; round < rounds(10); ++round)
         expect_clean(kind, 1 + random_.below(600), 1 + random_.below(8), dtype);
     }
   }

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_effort.h"
 #include "forensics/test_support.h"
 
 namespace lockstep::forensics {
@@ -125,7 +126,7 @@ class Formats : public testing::Test {
 TEST_F(Formats, OneLongRow) {
   for (const Stored& type : types())
     for (const int64_t width : {64, 65, 100, 255, 256, 257, 896, 4096})
-      for (int round = 0; round < 5 && width >= type.least; ++round) {
+      for (int round = 0; round < rounds(5) && width >= type.least; ++round) {
         SCOPED_TRACE(fmt::format("{}, width {}, seed {}", type.name, width, seed_));
         MemorySource source;
         double first = 0;

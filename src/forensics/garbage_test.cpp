@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_effort.h"
 #include "forensics/bits.h"
 #include "forensics/test_support.h"
 
@@ -237,7 +238,7 @@ class Garbage : public testing::Test {
 
 TEST_F(Garbage, IsNamedAndLocated) {
   for (const Case& item : cases())
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < rounds(kRounds); ++round) {
       const int64_t width = kWidths[random_.below(4)];
       SCOPED_TRACE(fmt::format("{}, width {}, seed {}, round {}", item.name, width, seed_, round));
       MemorySource source;

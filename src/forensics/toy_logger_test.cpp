@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/temporary_folder.h"
+#include "base/test_effort.h"
 #include "forensics/test_support.h"
 
 namespace lockstep::forensics {
@@ -95,7 +96,7 @@ TEST_F(ToyLogger, OneLargeRowHasEqualLinks) {
 TEST(FreedRows, WhereverTheHeapLies) {
   const uint64_t seed = std::random_device{}();
   Random random(seed);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < rounds(2000); ++round) {
     const int64_t width = 8 + random.below(30), positions = 6 + random.below(8);
     const int digits = round % 2 == 0 ? 6 : 9;
     SCOPED_TRACE(fmt::format("seed {}, round {}, {} digits", seed, round, digits));

@@ -1,0 +1,24 @@
+// Test-only: how much of a long test runs.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lockstep {
+
+// All of it: `make test-slow` sets LOCKSTEP_SLOW.
+inline bool runs_slow_tests() {
+  return std::getenv("LOCKSTEP_SLOW") != nullptr;
+}
+
+// Of so many random rounds, a tenth under sanitizers: these look at the code that runs, and all
+// rounds run the same.
+inline int rounds(int all) {
+#ifdef LOCKSTEP_SANITIZED
+  return std::max(1, all / 10);
+#else
+  return all;
+#endif
+}
+
+}  // namespace lockstep
