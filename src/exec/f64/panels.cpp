@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/parallel.h"
-#include "exec/reference/sums.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::f64 {
@@ -79,12 +78,7 @@ void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t c
                    .first = column == 0},
                   sums_.data(), lost_.data());
   }
-  for (int64_t t = 0; t < count; ++t)
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      const int64_t place = (t * kPanel + r) * kLanes;
-      out[(first + t) * kPanel + r] = reference::with_lost(reference::across(sums_.data() + place),
-                                                           reference::across(lost_.data() + place));
-    }
+  kernels().finish(sums_.data(), lost_.data(), count * kPanel, out + first * kPanel);
 }
 
 DecodedPanel::DecodedPanel(int64_t column_count)

@@ -45,6 +45,9 @@ struct Kernels {
   // Adds to the running sums and to what their additions lost, [x_rows, kPanel, kLanes] each.
   void (*add)(const Operands& operands, double* sums, double* lost);
 
+  // The products from their running sums, of which there are a multiple of kLanes.
+  void (*finish)(const double* sums, const double* lost, int64_t count, double* out);
+
   // `w`: [blocks, kEstimateBlock, kPanel]; `x`: [blocks, rows, kEstimateBlock].
   void (*estimate)(const float* w, const float* x, int64_t blocks, int64_t rows,
                    const EstimatedSums& out);

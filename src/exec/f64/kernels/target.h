@@ -1,5 +1,7 @@
 // The code of target_*.cpp. A target says what eight doubles and some floats in registers are:
 // `Eight` and `Singles`, and how many sums fit into its registers.
+#include <cstring>
+
 #include "exec/f64/kernels/kernels.h"
 
 namespace lockstep::exec::f64 {
@@ -74,6 +76,37 @@ void add(const Operands& operands, double* sums, double* lost) {
     add_panel<true>(operands, sums, lost);
   else
     add_panel<false>(operands, sums, lost);
+}
+
+using EightDoubles = double __attribute__((vector_size(kLanes * sizeof(double))));
+
+// The sums of eight products from their running sums, in the order of reference::across.
+inline void across_eight(const double* sums, EightDoubles& out) {
+  EightDoubles e[8];
+  std::memcpy(e, sums, sizeof e);
+  EightDoubles pairs[4];
+  for (int i = 0; i < 4; ++i)
+    pairs[i] = __builtin_shufflevector(e[2 * i], e[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+               __builtin_shufflevector(e[2 * i], e[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  EightDoubles halves[2];
+  for (int i = 0; i < 2; ++i)
+    halves[i] = __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  out = __builtin_shufflevector(halves[0], halves[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+        __builtin_shufflevector(halves[0], halves[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+void finish(const double* sums, const double* lost, int64_t count, double* out) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    EightDoubles sum;
+    EightDoubles of_lost;
+    across_eight(sums + i * kLanes, sum);
+    across_eight(lost + i * kLanes, of_lost);
+    const EightDoubles total = sum + of_lost;
+    // An infinite sum has lost infinity - infinity.
+    const EightDoubles chosen = total == total ? total : sum;
+    std::memcpy(out + i, &chosen, sizeof chosen);
+  }
 }
 
 template <int kRows>

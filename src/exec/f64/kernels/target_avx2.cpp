@@ -56,6 +56,6 @@ namespace lockstep::exec::f64 {
 extern const Kernels kAvx2;
 const Kernels kAvx2 = {
     "avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, add,
-    estimate};
+    finish, estimate};
 }  // namespace lockstep::exec::f64
 #endif

@@ -49,6 +49,6 @@ struct Singles {
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx512;
 const Kernels kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add,
-                         estimate};
+                         finish, estimate};
 }  // namespace lockstep::exec::f64
 #endif

@@ -75,5 +75,5 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kPortable;
-const Kernels kPortable = {"portable", [] { return true; }, add, estimate};
+const Kernels kPortable = {"portable", [] { return true; }, add, finish, estimate};
 }  // namespace lockstep::exec::f64
