@@ -16,6 +16,7 @@
 #include "cli/model_path.h"
 #include "cli/number_list.h"
 #include "cli/options.h"
+#include "exec/product_devices.h"
 #include "gguf/fingerprint.h"
 #include "parity/compare.h"
 #include "report/report.h"
@@ -36,6 +37,7 @@ struct Flags {
   std::string model;
   std::string positions;
   std::string names;
+  std::string device;
   parity::CompareOptions options;
   bool json = false;
   std::string junit;
@@ -216,6 +218,7 @@ Result<int> run(const Flags& flags) {
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
+  LS_TRY(options.device, exec::create_products(flags.device));
   LS_TRY(trace::Trace reference, open_trace_or_log(flags.reference));
   LS_TRY(trace::Trace suspect, open_trace_or_log(flags.suspect));
   LS_TRY(const auto names, read_names(flags.names));
@@ -276,6 +279,9 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "--names", flags->names, kInputFile,
             "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
             "of llama.cpp and transformers are known)");
+  add_value(app, "--device", flags->device, kJudgingDevice,
+            "What multiplies with weights, nearly all of a judgement: cuda or cpu, with the same "
+            "results (default: the GPU where there is one)");
   add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");
   add_value(app, "--html", flags->html, kOutputFile, "Write one HTML page");

@@ -73,6 +73,7 @@ TEST_F(Completion, ValuesAreThoseOfTheKinds) {
   EXPECT_EQ(offered({"serve", "--log", ""}), (Words{"text", "json"}));
   for (const char* command : {"run", "serve", "bench", "tensor"})
     EXPECT_EQ(offered({command, "--device", ""}), kDevice.words()) << command;
+  EXPECT_EQ(offered({"compare", "--device", ""}), (Words{"cuda", "cpu"}));
   EXPECT_EQ(offered({"run", "-n", ""}), Words{});
   EXPECT_EQ(offered({"run", "--json=", ""}), offered({"run", ""}));
 }

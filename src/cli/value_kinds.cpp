@@ -139,6 +139,13 @@ const ValueKind kDevice = {.name = "DEVICE",
                            .expected = "a device",
                            .words = [] { return names_of(exec::devices(), &exec::Device::name); },
                            .closed = true};
+const ValueKind kJudgingDevice = {.name = "JUDGE",
+                                  .expected = "a device",
+                                  .words =
+                                      [] {
+                                        return Words{"cuda", "cpu"};
+                                      },
+                                  .closed = true};
 const ValueKind kRecipe = {
     .name = "TYPE",
     .expected = "a type",
@@ -236,6 +243,7 @@ std::span<const ValueKind* const> value_kinds() {
       &kNewFolder,
       &kCheckpointSet,
       &kDevice,
+      &kJudgingDevice,
       &kRecipe,
       &kForgedType,
       &kForgedLike,

@@ -49,6 +49,7 @@ extern const ValueKind kTraceOrLog;
 extern const ValueKind kNewFolder;
 extern const ValueKind kCheckpointSet;
 extern const ValueKind kDevice;
+extern const ValueKind kJudgingDevice;
 extern const ValueKind kRecipe;
 extern const ValueKind kForgedType;
 extern const ValueKind kForgedLike;

@@ -92,7 +92,9 @@ void Products::run(const Task& task, int threads, const Take& take) {
   if (task.rows() == 0 || task.weight.rows == 0) return;
   {
     const std::lock_guard lock(mutex_);
-    if (device_ != nullptr) {
+    left_ -= static_cast<double>(task.rows()) * static_cast<double>(task.weight.rows) *
+             static_cast<double>(task.weight.columns);
+    if (device_ != nullptr && left_ < 0) {
       const auto done = device_->run(task, threads, take);
       if (done.ok()) return;
       failure_ = done.error().message;

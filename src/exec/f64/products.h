@@ -64,8 +64,13 @@ class ProductDevice {
 
 class Products {
  public:
+  static constexpr double kWorthADevice = 1e10;
+
   // Without a device, or once it has failed, the CPU does the work.
-  explicit Products(std::unique_ptr<ProductDevice> device = nullptr) : device_(std::move(device)) {}
+  // The device gets what comes after so many multiplications: it takes a while to start.
+  explicit Products(std::unique_ptr<ProductDevice> device = nullptr,
+                    double before_it_starts = kWorthADevice)
+      : device_(std::move(device)), left_(before_it_starts) {}
 
   // Every place of the results is taken at least once, and all its takings are of the same numbers:
   // what a device has not finished is done again from the start.
@@ -77,6 +82,7 @@ class Products {
  private:
   std::mutex mutex_;  // a device does one task at a time
   std::unique_ptr<ProductDevice> device_;
+  double left_;  // multiplications of the CPU before the device starts
   std::string failure_;
 };
 

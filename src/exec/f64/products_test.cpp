@@ -129,7 +129,7 @@ TEST_F(ProductsTest, EveryPlaceIsTakenWithItsOwnNumbers) {
 TEST_F(ProductsTest, ADeviceThatFailsHalfwayLeavesNothingBehind) {
   for (const int good : {0, 2})
     for (const int wrong : {0, 1, 2, 100}) {
-      Products products(std::make_unique<FailingDevice>(good, wrong));
+      Products products(std::make_unique<FailingDevice>(good, wrong), 0);
       for (int i = 0; i < 4; ++i) {
         const auto made = make(quant::Format::kQ4_K, 70, 512, 1 + random_.below(20));
         const auto expected = all(cpu_products(), made->task(false), 2);
@@ -139,8 +139,17 @@ TEST_F(ProductsTest, ADeviceThatFailsHalfwayLeavesNothingBehind) {
     }
 }
 
+TEST_F(ProductsTest, ADeviceStartsWhereThereIsWorkEnough) {
+  const auto made = make(quant::Format::kF32, 10, 100, 1);
+  Products products(std::make_unique<FailingDevice>(0, 1), 2500);
+  for (const char* failure : {"", "", "out of memory"}) {
+    multiply(made->weight, made->x, 1, products);
+    EXPECT_EQ(products.failure(), failure);
+  }
+}
+
 TEST_F(ProductsTest, NothingIsDoneForNoRows) {
-  Products products(std::make_unique<FailingDevice>(0, 1));
+  Products products(std::make_unique<FailingDevice>(0, 1), 0);
   const auto made = make(quant::Format::kF32, 3, 5, 0);
   EXPECT_TRUE(multiply(made->weight, made->x, 1, products).values.empty());
   EXPECT_EQ(products.failure(), "");
