@@ -40,11 +40,16 @@ std::map<Format, Rows> make_table() {
 }
 
 template <class Block>
-void decode_blocks(const op::Weight& weight, int64_t row, const Decoding& decoding, float* out) {
+void decode_blocks(const op::Weight& weight, int64_t row, const Decoding& decoding,
+                   const Decoding* also, float* out) {
   Place place{weight, row, 0};
   for (; place.block < weight.columns / Block::kValues; ++place.block) {
     Parts parts = parts_of(place.read<Block>());
+    // What takes the whole block for another comes first.
+    const bool before = also != nullptr && also->how == "block_scale";
+    if (before) also->alter(place, parts);
     decoding.alter(place, parts);
+    if (also != nullptr && !before) also->alter(place, parts);
     assemble(parts, out + place.block * Block::kValues);
   }
 }
@@ -65,21 +70,22 @@ bool applies(const Decoding& decoding, const op::Weight& weight) {
          weight.rows * quant::size_bytes(other, weight.columns) <= std::ssize(weight.data);
 }
 
-void decode_row(const op::Weight& weight, int64_t row, const Decoding& decoding, float* out) {
+void decode_row(const op::Weight& weight, int64_t row, const Decoding& decoding,
+                const Decoding* also, float* out) {
   if (decoding.alter == nullptr) {
     const int64_t bytes = quant::size_bytes(quant::info(decoding.as), weight.columns);
     quant::decode(decoding.as, weight.data.data() + row * bytes, weight.columns, out);
     return;
   }
   quant::visit_format(weight.format->format(), [&]<class Block>(Block) {
-    if constexpr (Block::kValues > 1) decode_blocks<Block>(weight, row, decoding, out);
+    if constexpr (Block::kValues > 1) decode_blocks<Block>(weight, row, decoding, also, out);
   });
 }
 
 std::vector<float> decode_all(const op::Weight& weight, const Decoding& decoding, int threads) {
   std::vector<float> out(static_cast<size_t>(weight.rows * weight.columns));
   parallel_rows(weight.rows, weight.columns, threads, [&](int64_t row) {
-    decode_row(weight, row, decoding, out.data() + row * weight.columns);
+    decode_row(weight, row, decoding, nullptr, out.data() + row * weight.columns);
   });
   return out;
 }

@@ -31,8 +31,10 @@ std::span<const Decoding> decodings_of(quant::Format format);
 // the tensor has as many bytes as that takes.
 bool applies(const Decoding& decoding, const op::Weight& weight);
 
-// One row of the weight, decoded so. It may hold infinities and NaNs.
-void decode_row(const op::Weight& weight, int64_t row, const Decoding& decoding, float* out);
+// One row of the weight, decoded so. It may hold infinities and NaNs. `also`: a second mistake on
+// top of the first (no other type).
+void decode_row(const op::Weight& weight, int64_t row, const Decoding& decoding,
+                const Decoding* also, float* out);
 
 // All of it: [rows, columns].
 std::vector<float> decode_all(const op::Weight& weight, const Decoding& decoding, int threads);
