@@ -42,7 +42,7 @@ std::vector<int64_t> all_to(int64_t count) {
   return out;
 }
 
-Matrix rows_of(const Matrix& from, const std::vector<int64_t>& rows) {
+Matrix chosen_rows(const Matrix& from, const std::vector<int64_t>& rows) {
   Matrix out(std::ssize(rows), from.columns);
   for (int64_t r = 0; r < out.rows; ++r)
     std::copy_n(from.row(rows[static_cast<size_t>(r)]), from.columns, out.row(r));
@@ -81,8 +81,8 @@ class DecodingSearch {
                       [](double x) { return std::isfinite(x); }))
         usable.push_back(r);
     const std::vector<int64_t> rows = evenly(usable, kMostPositions);
-    x_ = rows_of(projection.x, rows);
-    y_ = rows_of(projection.y, rows);
+    x_ = chosen_rows(projection.x, rows);
+    y_ = chosen_rows(projection.y, rows);
     if (linear_.bias) {
       bias_.resize(static_cast<size_t>(linear_.bias->columns));
       quant::decode(linear_.bias->format->format(), linear_.bias->data.data(),
@@ -240,7 +240,7 @@ class DecodingSearch {
         finite.push_back(output);
     few_ = evenly(finite.empty() ? wrong_ : finite, kFewOutputs);
     few_rows_ = evenly(all_to(x_.rows), kFewPositions);
-    few_x_ = rows_of(x_, few_rows_);
+    few_x_ = chosen_rows(x_, few_rows_);
   }
 
   std::vector<DecodingFit> singles() const {
@@ -380,7 +380,7 @@ class DecodingSearch {
 };
 
 // "3", "3 and 4", "3 to 7", "3, 5 and 9", "12 of them from 3 on".
-std::string list(const std::vector<int64_t>& all) {
+std::string list_of(const std::vector<int64_t>& all) {
   if (all.size() == 1) return fmt::format("{}", all[0]);
   if (all.back() - all.front() + 1 == std::ssize(all))
     return fmt::format("{} {} {}", all.front(), all.size() == 2 ? "and" : "to", all.back());
@@ -401,10 +401,10 @@ std::string describe(const DecodingFit& fit, const op::Weight& weight) {
   const auto blocks = weight.columns / weight.format->block_values;
   if (!fit.blocks.empty())
     out += fmt::format(", in block{} {} of the {} of a row", fit.blocks.size() > 1 ? "s" : "",
-                       list(fit.blocks), blocks);
+                       list_of(fit.blocks), blocks);
   if (!fit.outputs.empty())
     out += fmt::format(", in row{} {} of the {} of the tensor", fit.outputs.size() > 1 ? "s" : "",
-                       list(fit.outputs), weight.rows);
+                       list_of(fit.outputs), weight.rows);
   return out;
 }
 

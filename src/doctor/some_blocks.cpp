@@ -84,7 +84,7 @@ double likeness(const Equations& e) {
   return best;
 }
 
-double squares(const std::vector<double>& numbers) {
+double sum_of_squared(const std::vector<double>& numbers) {
   double out = 0;
   for (const double x : numbers) out += x * x;
   return out;
@@ -96,7 +96,7 @@ std::vector<int64_t> pick(const Equations& e) {
   std::vector<int64_t> picked;
   while (picked.size() < kMostPicked && 2 * std::ssize(picked) + 2 <= e.count()) {
     int64_t best = -1;
-    double best_gain = 1e-4 * squares(left);
+    double best_gain = 1e-4 * sum_of_squared(left);
     for (int64_t b = 0; b < e.blocks; ++b) {
       if (std::ranges::find(picked, b) != picked.end()) continue;
       double gain = 0;
@@ -116,7 +116,7 @@ std::vector<int64_t> pick(const Equations& e) {
 }
 
 // Solves symmetric equations in place (Cholesky); false: they do not say enough.
-bool solve(std::vector<double>& a, std::vector<double>& x) {
+bool solve_symmetric(std::vector<double>& a, std::vector<double>& x) {
   const size_t n = x.size();
   for (size_t j = 0; j < n; ++j) {
     for (size_t k = 0; k < j; ++k)
@@ -159,7 +159,7 @@ std::optional<std::vector<int64_t>> fit_all(const Equations& e) {
       for (size_t k = 0; k <= j; ++k) a[j * n + k] += scaled[j] * scaled[k];
     }
   }
-  if (!solve(a, x)) return std::nullopt;
+  if (!solve_symmetric(a, x)) return std::nullopt;
   std::vector<int64_t> out;
   for (size_t j = 0; j < n; ++j) {
     const double share = x[j] / std::sqrt(size[static_cast<size_t>(used[j])]);
@@ -196,7 +196,7 @@ std::vector<DecodingFit> find_blocks(const WrongProducts& wrong, std::vector<Dec
       for (const int64_t b : found) error -= e.row(q)[b];
       left += error * error;
     }
-    if (left > 1e-4 * squares(e.errors)) {
+    if (left > 1e-4 * sum_of_squared(e.errors)) {
       if (e.count() < blocks + 4 || blocks > kMostFitted) continue;
       const auto all = fit_all(e);
       if (!all) continue;
