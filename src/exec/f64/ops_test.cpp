@@ -140,8 +140,11 @@ TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
           const Matrix x = matrix(rows, kStride, numbers);
           std::vector<double> sums(static_cast<size_t>(rows * kPanel * kLanes));
           std::vector<double> lost(sums.size());
-          each->add({w.row(0), kStride, x.row(0), kStride, rows, columns, exact, true}, sums.data(),
-                    lost.data());
+          const std::vector<float> singles(w.values.begin(), w.values.end());
+          const double* const as_doubles = random_.below(2) == 0 ? w.row(0) : nullptr;
+          each->add(
+              {as_doubles, singles.data(), kStride, x.row(0), kStride, rows, columns, exact, true},
+              sums.data(), lost.data());
           std::vector<double> products(static_cast<size_t>(rows * kPanel));
           each->finish(sums.data(), lost.data(), rows * kPanel, products.data());
           for (int64_t t = 0; t < rows; ++t)

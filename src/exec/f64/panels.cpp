@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kWorthAThread = 4'000'000;
 // Rows of x whose sums a thread keeps in its own cache.
 constexpr int64_t kRowsAtATime = 128;
+// Rows of x for which weights are not worth a copy in double precision.
+constexpr int64_t kFewRows = 4;
 
 int64_t rounded_up(int64_t count, int64_t step) {
   return (count + step - 1) / step * step;
@@ -48,14 +50,14 @@ PaddedRows::PaddedRows(const Matrix& matrix, int threads)
 
 PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared)
     : x_(x),
-      w_(kPanel, columns),
+      w_(squared || x.rows > kFewRows ? kPanel : 0, columns),
       exact_products_(exact_products),
       squared_(squared),
       sums_(static_cast<size_t>(std::min(kRowsAtATime, x.rows) * kPanel * kLanes)),
       lost_(sums_.size()) {}
 
 void PanelProduct::operator()(const DecodedPanel& panel, double* out) {
-  for (int64_t r = 0; r < kPanel; ++r) {
+  for (int64_t r = 0; r < w_.rows; ++r) {
     const float* from = panel.floats.data() + r * panel.stride;
     std::copy_n(from, panel.columns, w_.row(r));
     if (squared_)
@@ -68,8 +70,10 @@ void PanelProduct::operator()(const DecodedPanel& panel, double* out) {
 void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t count, double* out) {
   for (int64_t column = 0; column < panel.columns; column += kBlock) {
     const int64_t columns = std::min(kBlock, rounded_up(panel.columns - column, kLanes));
-    kernels().add({.w = w_.row(0) + column,
-                   .w_stride = w_.stride,
+    const bool direct = w_.rows == 0;
+    kernels().add({.w = direct ? nullptr : w_.row(0) + column,
+                   .singles = panel.floats.data() + column,
+                   .w_stride = direct ? panel.stride : w_.stride,
                    .x = x_.row(first) + column,
                    .x_stride = x_.stride,
                    .x_rows = count,

@@ -124,6 +124,8 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
                  program.context_length, static_cast<double>(cache_bytes) / 1e9,
                  static_cast<double>(available) / 1e9,
                  available / (cache_bytes / program.context_length));
+  // Every step needs the same room again.
+  keep_freed_memory();
   const int threads = options.threads > 0 ? options.threads : available_cores();
   return std::make_unique<ReferenceExecutor>(program, threads);
 }

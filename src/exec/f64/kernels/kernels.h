@@ -19,7 +19,8 @@ inline constexpr int64_t kBlock = 32 * kLanes;
 inline constexpr int64_t kEstimateBlock = 64;
 
 struct Operands {
-  const double* w;  // kPanel rows
+  const double* w;  // kPanel rows; null: these, which is quicker for few rows of x
+  const float* singles;
   int64_t w_stride;
   const double* x;
   int64_t x_stride;

@@ -24,8 +24,8 @@ void in_tiles(int64_t rows, const Call& call) {
 }
 
 // Some rows of the panel times some rows of x, with all running sums in registers.
-template <bool kFused, int kRows>
-inline void multiply_tile(const double* w, const double* x, const Operands& operands, double* sums,
+template <bool kFused, int kRows, class Weight>
+inline void multiply_tile(const Weight* w, const double* x, const Operands& operands, double* sums,
                           double* lost) {
   constexpr int kWeights = Eight::kWeights;
   Eight block[kRows][kWeights];
@@ -59,23 +59,31 @@ inline void multiply_tile(const double* w, const double* x, const Operands& oper
     }
 }
 
-template <bool kFused>
-void add_panel(const Operands& operands, double* sums, double* lost) {
+template <bool kFused, class Weight>
+void add_panel(const Weight* w, const Operands& operands, double* sums, double* lost) {
   in_tiles<Eight::kRows>(operands.x_rows, [&]<int kRows>(int64_t first) {
     for (int64_t r = 0; r < kPanel; r += Eight::kWeights) {
       const int64_t place = (first * kPanel + r) * kLanes;
-      multiply_tile<kFused, kRows>(operands.w + r * operands.w_stride,
+      multiply_tile<kFused, kRows>(w + r * operands.w_stride,
                                    operands.x + first * operands.x_stride, operands, sums + place,
                                    lost + place);
     }
   });
 }
 
-void add(const Operands& operands, double* sums, double* lost) {
+template <class Weight>
+void add_any(const Weight* w, const Operands& operands, double* sums, double* lost) {
   if (operands.exact_products)
-    add_panel<true>(operands, sums, lost);
+    add_panel<true>(w, operands, sums, lost);
   else
-    add_panel<false>(operands, sums, lost);
+    add_panel<false>(w, operands, sums, lost);
+}
+
+void add(const Operands& operands, double* sums, double* lost) {
+  if (operands.w != nullptr)
+    add_any(operands.w, operands, sums, lost);
+  else
+    add_any(operands.singles, operands, sums, lost);
 }
 
 using EightDoubles = double __attribute__((vector_size(kLanes * sizeof(double))));

@@ -15,6 +15,9 @@ struct Eight {
 
   static Eight zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
   static Eight load(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
+  static Eight load(const float* p) {
+    return {_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
+  }
   static void store(double* p, Eight x) {
     _mm256_storeu_pd(p, x.low);
     _mm256_storeu_pd(p + 4, x.high);

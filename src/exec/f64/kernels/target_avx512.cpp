@@ -20,6 +20,7 @@ struct Eight {
 
   static Eight zero() { return {_mm512_setzero_pd()}; }
   static Eight load(const double* p) { return {_mm512_loadu_pd(p)}; }
+  static Eight load(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
   static void store(double* p, Eight x) { _mm512_storeu_pd(p, x.v); }
   static Eight add(Eight a, Eight b) { return {_mm512_add_pd(a.v, b.v)}; }
   static Eight subtract(Eight a, Eight b) { return {_mm512_sub_pd(a.v, b.v)}; }

@@ -20,6 +20,9 @@ struct Eight {
   static Eight load(const double* p) {
     return each([&](int i) { return p[i]; });
   }
+  static Eight load(const float* p) {
+    return each([&](int i) { return static_cast<double>(p[i]); });
+  }
   static void store(double* p, const Eight& x) {
     for (int i = 0; i < 8; ++i) p[i] = x.v[i];
   }
