@@ -4,12 +4,17 @@
 
 #include "base/check.h"
 #include "quant/blocks.h"
+#include "quant/decode_wide.h"
 
 namespace lockstep::quant {
 
 void decode(Format format, const std::byte* source, int64_t values, float* out) {
   visit_format(format, [&]<class Block>(Block block) {
     LS_CHECK(values % Block::kValues == 0, "{} values in blocks of {}", values, Block::kValues);
+    if (const DecodeBlocks wide = wide_decode(format)) {
+      wide(source, values / Block::kValues, out);
+      return;
+    }
     // `source` may be unaligned. Single numbers go many at a time, in wide registers.
     constexpr int64_t kTogether = Block::kValues == 1 ? 64 : 1;
     Block blocks[kTogether];

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "quant/blocks.h"
+#include "quant/decode_wide.h"
 
 namespace lockstep::quant {
 namespace {
@@ -32,6 +34,32 @@ TEST(Blocks, SizesAreThoseOfTheTable) {
 
 uint32_t canonical(float value) {
   return std::isnan(value) ? 0x7fc00000u : bits_from_float(value);
+}
+
+// Any bytes are blocks. One byte off, so that an aligned read would show under UBSan.
+TEST(WideDecode, HasTheBitsOfThePlainOne) {
+  Random random(std::random_device{}());
+  for (const FormatInfo& format : all_formats()) {
+    const DecodeBlocks wide = wide_decode(format.format());
+    if (wide == nullptr) continue;
+    SCOPED_TRACE(format.name);
+    for (const int64_t blocks : {1, 2, 7, 33}) {
+      std::vector<std::byte> bytes(static_cast<size_t>(blocks * format.block_bytes) + 1);
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+      const auto values = static_cast<size_t>(blocks * format.block_values);
+      std::vector<float> found(values + 1, 7.0F), expected(values);
+      wide(bytes.data() + 1, blocks, found.data());
+      visit_format(format.format(), [&]<class Block>(Block block) {
+        for (int64_t i = 0; i < blocks; ++i) {
+          std::memcpy(&block, bytes.data() + 1 + i * format.block_bytes, sizeof block);
+          decode(block, expected.data() + i * format.block_values);
+        }
+      });
+      for (size_t i = 0; i < values; ++i)
+        ASSERT_EQ(canonical(found[i]), canonical(expected[i])) << i << " of " << values;
+      EXPECT_EQ(found[values], 7.0F);
+    }
+  }
 }
 
 // tests/fixtures/make_quant_decode.py wrote the file from the gguf package.
