@@ -16,10 +16,19 @@ constexpr double kOfANumber = 500;
 // that. Measured: as much as so many plain products.
 constexpr double kTimesAProduct = 5;
 
-double effort_of_op(const op::Op& op, const op::Program& program) {
+// A score, its share and what it adds to the mix, for each number of a head.
+constexpr double kOfAScore = 25;
+
+// `keys`: that a position sees on average.
+double effort_of_op(const op::Op& op, const op::Program& program, double keys) {
   const auto width = static_cast<double>(program.value(op.outputs[0]).width);
   if (const auto* linear = std::get_if<op::Linear>(&op.what))
     return static_cast<double>(linear->weight.rows) * static_cast<double>(linear->weight.columns);
+  if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
+    const double seen =
+        attention->window > 0 ? std::min(keys, static_cast<double>(attention->window)) : keys;
+    return kOfAScore * seen * static_cast<double>(attention->heads * attention->head_size);
+  }
   return kOfANumber * width;
 }
 
@@ -52,13 +61,14 @@ double effort_of(const op::Program& program, const trace::Trace& trace, op::Valu
   std::vector<const op::Op*> producer(program.values.size());
   for (const op::Op& op : program.ops)
     for (const op::ValueId output : op.outputs) producer[static_cast<size_t>(output)] = &op;
+  const double keys = static_cast<double>(trace.positions()) / 2;
   std::vector<bool> seen(program.values.size());
   std::vector<op::ValueId> open = {id};
   double effort = 0;
   while (!open.empty()) {
     const op::Op& op = *producer[static_cast<size_t>(open.back())];
     open.pop_back();
-    effort += effort_of_op(op, program);
+    effort += effort_of_op(op, program, keys);
     for (const op::ValueId input : op.inputs) {
       if (seen[static_cast<size_t>(input)] || trace.has(program.value(input).name)) continue;
       seen[static_cast<size_t>(input)] = true;
@@ -68,9 +78,11 @@ double effort_of(const op::Program& program, const trace::Trace& trace, op::Valu
   return effort;
 }
 
-int64_t positions_within(double seconds, const op::Program& program, int threads) {
+int64_t positions_within(double seconds, const op::Program& program, int64_t positions,
+                         int threads) {
   double of_position = 0;
-  for (const op::Op& op : program.ops) of_position += effort_of_op(op, program);
+  for (const op::Op& op : program.ops)
+    of_position += effort_of_op(op, program, static_cast<double>(positions) / 2);
   return static_cast<int64_t>(seconds * products_a_second(threads) /
                               (2 * kTimesAProduct * of_position));
 }

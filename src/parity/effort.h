@@ -12,7 +12,8 @@ namespace lockstep::parity {
 // it since the trace does not have it.
 double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id);
 
-// How many positions of a whole trace can be judged in that time on this machine, on both sides.
-int64_t positions_within(double seconds, const op::Program& program, int threads);
+// How many of a trace's positions can be judged in that time on this machine, on both sides.
+int64_t positions_within(double seconds, const op::Program& program, int64_t positions,
+                         int threads);
 
 }  // namespace lockstep::parity

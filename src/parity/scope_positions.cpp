@@ -52,7 +52,7 @@ Result<void> choose_replayed(const CompareOptions& options, const model::Model& 
   const int64_t affordable =
       options.budget > 0
           ? std::max(kFewest,
-                     positions_within(options.budget, *scope.program(),
+                     positions_within(options.budget, *scope.program(), std::ssize(scope.compared),
                                       options.threads > 0 ? options.threads : available_cores()))
           : std::numeric_limits<int64_t>::max();
   const int64_t turn = scope.reference.trace->manifest().prompt_tokens;
