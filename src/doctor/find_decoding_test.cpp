@@ -160,7 +160,7 @@ TEST_P(FindDecoding, EveryWrongOne) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE(seed);
   Random choice(seed);
-  const int64_t one_in = GetParam()->block_values == 256 ? 8 : 3;
+  const int64_t one_in = GetParam()->block_values == 256 ? 12 : 3;
   int tried = 0;
   for (const int64_t blocks : {1, 2, 7}) {
     Bench bench(*GetParam(), 33, blocks * GetParam()->block_values, 3,
@@ -178,7 +178,7 @@ TEST_P(FindDecoding, EveryWrongOne) {
       ++tried;
     }
   }
-  EXPECT_GT(tried, 5);
+  EXPECT_GT(tried, 0);
 }
 
 // Scales near the end of half precision.
@@ -219,7 +219,8 @@ TEST_P(FindDecoding, InSomeBlocksOrRowsOnly) {
   const std::vector<std::vector<int64_t>> parts = {{0}, {6}, {1, 3, 5}, {2, 3, 4, 5, 6}};
   const std::vector<std::vector<int64_t>> rows = {{}, {40}, {0, 1, 2, 30}, {}};
   for (const Decoding& decoding : decodings_of(GetParam()->format())) {
-    if (!applies(decoding, bench.linear.weight) || decoding.how == "type" || left_out(choice, 20))
+    if (!applies(decoding, bench.linear.weight) || decoding.how == "type" ||
+        left_out(choice, GetParam()->block_values == 256 ? 40 : 10))
       continue;
     for (size_t part = 0; part < parts.size(); ++part) {
       const DecodingFit fit{.decoding = &decoding, .outputs = rows[part], .blocks = parts[part]};

@@ -401,7 +401,7 @@ class PrecisionSearch {
                                  : attention ? attention_guesses()
                                              : other_guesses(sample);
     // What explained another checkpoint of this kind comes first, and ends the search.
-    std::ranges::stable_partition(guesses, [&](const Guess& guess) {
+    std::stable_partition(guesses.begin(), guesses.end(), [&](const Guess& guess) {
       return explained_.contains(guess.cause + guess.type + guess.of);
     });
     std::vector<GuessFit> held;

@@ -12,7 +12,7 @@ namespace {
 // More blocks in a row than any model has.
 constexpr int64_t kMostBlocks = 2048;
 constexpr int64_t kMostFitted = 512;  // by least squares, whose cost grows with the square
-constexpr int64_t kFirstEquations = 512;
+constexpr int64_t kFirstEquations = 256;
 constexpr double kEffort = 3e9;  // multiplications, about
 constexpr size_t kFewestCandidates = 4;
 constexpr size_t kMostPicked = 16;
