@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +46,15 @@ struct DecodingFit {
 // errors, at outputs and positions far more than the choices that were made (some hundred
 // decodings, and which blocks).
 std::vector<DecodingFit> find_decoding(const Projection& projection, int threads);
+
+// The same for rows of a table that were looked up: `rows` of it, and what was recorded of each.
+struct Lookup {
+  const op::Weight& table;
+  std::span<const int64_t> rows;
+  const Matrix& y;
+  parity::Arithmetic arithmetic;
+};
+std::vector<DecodingFit> find_decoding(const Lookup& lookup);
 
 // "takes the scale of the next block, in blocks 3 and 4 of 28 of each row".
 std::string describe(const DecodingFit& fit, const op::Weight& weight);

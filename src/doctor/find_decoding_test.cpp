@@ -291,6 +291,69 @@ TEST_P(FindDecoding, NothingForOtherMistakes) {
   expect_nothing(y, "one number");
 }
 
+// Rows that were looked up, as those of an embedding are.
+TEST_P(FindDecoding, OfRowsThatWereLookedUp) {
+  const uint64_t seed = fresh_seed();
+  SCOPED_TRACE(seed);
+  Random choice(seed);
+  Bench bench(*GetParam(), 40, 5 * GetParam()->block_values, 1, seed);
+  const std::vector<int64_t> rows = {3, 39, 0, 3, 17};
+  const auto look_up = [&](const DecodingFit* fit) {
+    Matrix y(std::ssize(rows), bench.linear.weight.columns);
+    std::vector<float> row(static_cast<size_t>(y.columns));
+    for (int64_t r = 0; r < y.rows; ++r) {
+      decode_fit_row(bench.linear.weight, rows[static_cast<size_t>(r)], fit, row.data());
+      std::ranges::copy(row, y.row(r));
+    }
+    return y;
+  };
+  const auto search = [&](const Matrix& y) {
+    return find_decoding(
+        Lookup{bench.linear.weight, rows, y, parity::arithmetic_of(bench.precision, DType::kF32)});
+  };
+  EXPECT_TRUE(search(look_up(nullptr)).empty());
+  const auto same = [&](const DecodingFit& a, const DecodingFit* b) {
+    const Matrix one = look_up(&a);
+    const Matrix other = look_up(b);
+    for (size_t i = 0; i < one.values.size(); ++i)
+      if (!(std::fabs(one.values[i] - other.values[i]) <= 1e-6 * std::fabs(one.values[i])) &&
+          std::isfinite(one.values[i]) && std::isfinite(other.values[i]))
+        return false;
+    return true;
+  };
+  const auto expect = [&](const DecodingFit& fit) {
+    if (same(fit, nullptr)) return;
+    const auto found = search(look_up(&fit));
+    ASSERT_FALSE(found.empty());
+    EXPECT_TRUE(found[0].explains()) << describe(fit, bench.linear.weight);
+    EXPECT_EQ(found[0].explained, std::ssize(rows));
+    for (const DecodingFit& each : found) {
+      if (!each.explains()) continue;
+      EXPECT_TRUE(same(each, &fit))
+          << describe(fit, bench.linear.weight) << " / " << describe(each, bench.linear.weight);
+    }
+  };
+  const auto all = decodings_of(GetParam()->format());
+  const int64_t one_in = GetParam()->block_values == 256 ? 10 : 3;
+  for (const Decoding& decoding : all) {
+    if (!applies(decoding, bench.linear.weight) || left_out(choice, one_in)) continue;
+    const DecodingFit whole{.decoding = &decoding};
+    const Matrix y = look_up(&whole);
+    if (std::ranges::none_of(y.values, [](double v) { return std::isfinite(v); })) continue;
+    expect(whole);
+    expect({.decoding = &decoding, .blocks = {1, 4}});
+    const Decoding& other = all[static_cast<size_t>(choice.below(std::ssize(all)))];
+    if (&decoding < &other && decoding.how != other.how && decoding.alter && other.alter &&
+        !left_out(choice, 8))
+      expect({.decoding = &decoding, .also = &other});
+  }
+  Matrix noise = look_up(nullptr);
+  for (double& x : noise.values) x *= 1.01;
+  const auto found = search(noise);
+  ASSERT_FALSE(found.empty());
+  EXPECT_FALSE(found[0].explains());
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, FindDecoding, testing::ValuesIn(block_formats()),
                          [](const auto& parameter) { return std::string(parameter.param->name); });
 
