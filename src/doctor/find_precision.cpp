@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/precision_sample.h"
+#include "doctor/precision_guesses.h"
 #include "parity/replay.h"
 
 namespace lockstep::doctor {
@@ -20,26 +20,8 @@ using parity::Replay;
 constexpr int64_t kFewPrecisionRows = 6;  // of a checkpoint
 constexpr int64_t kFewestNumbers = 16;    // that must tell something
 constexpr double kMostExact = 0.75;       // of results: the same number as the rounded true one
-constexpr double kTableExact = 0.95;      // of a table's numbers
-constexpr double kMuchLess = 0.3;         // of the error, in every row
 constexpr const char* kTable = "an embedding";
 constexpr int kMostInVain = 6;  // products that no rounding explains
-
-// What is rounded, and what to call it.
-struct Guess {
-  std::string cause;
-  std::string type;
-  std::string of;
-  Coarse coarse;
-};
-
-struct GuessFit {
-  const Guess* guess = nullptr;
-  int64_t explained = 0;
-  double ratio = 0;  // worst
-  double error = 0;  // root mean square over all rows, relative to the bound
-  bool holds = false;
-};
 
 bool is_number(double x) {
   return std::isfinite(x);
@@ -49,81 +31,6 @@ bool is_number(double x) {
 bool by_storage(const Grid& grid, DType stored) {
   if (stored == DType::kBF16) return grid.fraction >= 7;
   return stored == DType::kF16 && grid.fraction >= 10;
-}
-
-std::vector<const Grid*> all_grids() {
-  std::vector<const Grid*> out;
-  for (const Grid& grid : common_grids()) out.push_back(&grid);
-  for (const Grid& grid : plain_grids())
-    if (grid.largest > 0) out.push_back(&grid);
-  for (const Grid& grid : scaled_grids()) out.push_back(&grid);
-  return out;
-}
-
-// What a manifest calls 8-bit whole numbers before products with quantized weights.
-std::string operand_name(const Grid& grid, bool quantized) {
-  if (!quantized || grid.levels == 0 || grid.scale != detail::Scale::kBlock) return grid.name;
-  return grid.block == 256 ? "q8_k" : grid.block == 32 ? "q8_0" : grid.name;
-}
-
-std::string cache_name(const Grid& grid) {
-  return grid.name == "q8_0" ? "int8:block32" : grid.name;
-}
-
-std::vector<Guess> linear_guesses(const PrecisionSample& sample) {
-  std::vector<Guess> out;
-  const bool floats = sample.has_float_weights();
-  for (const Grid* grid : all_grids()) {
-    const std::string name = operand_name(*grid, !floats);
-    out.push_back({"precision.operands", name, "inputs of products", {.inputs = grid}});
-    // Quantized weights become plain numbers at most.
-    if (grid->scale == detail::Scale::kTensor || grid->half_scale) continue;
-    if (!floats && (!grid->plain() || grid->largest > 0)) continue;
-    out.push_back({"precision.operands",
-                   name,
-                   "both factors of products",
-                   {.inputs = grid, .weights = grid}});
-    out.push_back({"precision.operands", name, "weights", {.weights = grid}});
-    if (!grid->plain()) continue;
-    out.push_back({"precision.operands", name, "weights", {.weights = grid, .vectors = grid}});
-    out.push_back({"precision.operands",
-                   name,
-                   "both factors of products",
-                   {.inputs = grid, .weights = grid, .vectors = grid}});
-  }
-  return out;
-}
-
-std::vector<Guess> attention_guesses() {
-  std::vector<Guess> out;
-  for (const Grid* grid : all_grids()) {
-    const bool tf32 = grid->name == "tf32";
-    const char* cause = tf32 ? "precision.operands" : "precision.cache";
-    const std::string name = cache_name(*grid);
-    out.push_back({cause, name, "keys and values", {.keys = grid, .values = grid}});
-    if (grid->plain())
-      out.push_back({cause,
-                     name,
-                     tf32 ? "both factors of products" : "all factors of attention",
-                     {.inputs = grid, .keys = grid, .values = grid}});
-    out.push_back({cause, name, "keys", {.keys = grid}});
-    out.push_back({cause, name, "values", {.values = grid}});
-  }
-  return out;
-}
-
-std::vector<Guess> other_guesses(const PrecisionSample& sample) {
-  std::vector<Guess> out;
-  const bool activate = std::holds_alternative<op::Activate>(sample.op().what);
-  for (const Grid* grid : all_grids()) {
-    if (!grid->plain()) continue;
-    if (activate && grid->largest == 0 && !grid->cut && grid->name != "tf32")
-      out.push_back({"precision.table", grid->name, "the table of the function", {.table = grid}});
-    out.push_back({"precision.operands", grid->name, "inputs", {.inputs = grid}});
-    if (std::holds_alternative<op::Norm>(sample.op().what))
-      out.push_back({"precision.operands", grid->name, "weights", {.vectors = grid}});
-  }
-  return out;
 }
 
 class PrecisionSearch {
@@ -140,6 +47,7 @@ class PrecisionSearch {
       return a.values.size() > b.values.size();
     });
     for (const PrecisionFinding& finding : out_.all) declare(finding);
+    if (out_.found() && !out_.declare.compute) out_.declare.compute = "f32";
     if (out_.found()) judge_all();
     return std::move(out_);
   }
@@ -396,10 +304,7 @@ class PrecisionSearch {
   bool by_guesses(const PrecisionSample& sample, const std::vector<OwnError>& errors) {
     const bool product = std::holds_alternative<op::Linear>(sample.op().what);
     if (product && in_vain_ >= kMostInVain) return false;
-    const bool attention = std::holds_alternative<op::Attention>(sample.op().what);
-    std::vector<Guess> guesses = product     ? linear_guesses(sample)
-                                 : attention ? attention_guesses()
-                                             : other_guesses(sample);
+    std::vector<Guess> guesses = guesses_of(sample);
     // What explained another checkpoint of this kind comes first, and ends the search.
     std::stable_partition(guesses.begin(), guesses.end(), [&](const Guess& guess) {
       return explained_.contains(guess.cause + guess.type + guess.of);
@@ -437,49 +342,6 @@ class PrecisionSearch {
     return std::ranges::count_if(sample.truth().values, is_number);
   }
 
-  static GuessFit hold_to(const Guess& guess, const PrecisionSample& sample,
-                          const std::vector<OwnError>& errors) {
-    GuessFit out{.guess = &guess};
-    const Matrix altered = sample.evaluate(guess.coarse);
-    double all = 0;
-    out.holds = true;
-    for (int64_t r = 0; r < altered.rows; ++r) {
-      const OwnError& own = errors[static_cast<size_t>(r)];
-      double before = 0;
-      double after = 0;
-      int64_t numbers = 0;
-      int64_t near = 0;
-      for (int64_t i = 0; i < altered.columns; ++i) {
-        const double recorded = sample.recorded().row(r)[i];
-        const double truth = sample.truth().row(r)[i];
-        const double x = altered.row(r)[i];
-        if (!is_number(truth) || !is_number(recorded)) continue;
-        if (!is_number(x)) {
-          out.holds = false;
-          return out;
-        }
-        ++numbers;
-        before += (recorded - truth) * (recorded - truth);
-        after += (recorded - x) * (recorded - x);
-        if (std::fabs(recorded - x) <= 4 * own.expected + 0x1p-20 * std::fabs(x)) ++near;
-      }
-      const auto n = static_cast<double>(std::max<int64_t>(1, numbers));
-      const double bound = parity::kRowLimit * own.expected;
-      const double ratio = std::sqrt(after / n) / bound;
-      out.ratio = std::max(out.ratio, ratio);
-      all += ratio * ratio;
-      // Where the argument or the result of a table lies between two numbers, a last digit decides.
-      const bool table = guess.coarse.table != nullptr;
-      const bool explained = ratio <= 1 || (table && static_cast<double>(near) >= kTableExact * n);
-      if (explained) ++out.explained;
-      if (after > kMuchLess * kMuchLess * before || numbers == 0) out.holds = false;
-    }
-    out.error = std::sqrt(all / static_cast<double>(altered.rows));
-    // A number on the edge between two levels may fall to either side, and a row with it.
-    out.holds = out.holds && 5 * out.explained >= 3 * altered.rows;
-    return out;
-  }
-
   // The fields of a manifest that say it.
   void declare(const PrecisionFinding& finding) {
     trace::Precision& to = out_.declare;
@@ -514,13 +376,18 @@ class PrecisionSearch {
   void judge_all() {
     Replay found = replay(out_.declare);
     for (const WrongRows& rows : wrong_) {
-      if (const auto before = replay_.judge(rows.id, rows.positions))
-        for (const OwnError& own : *before)
-          if (own.settled) out_.ratio_before = std::max(out_.ratio_before, own.ratio());
-      const auto after = found.judge(rows.id, rows.positions);
+      const auto before = replay_.judge(rows.id, rows.positions);
+      if (!before) continue;
+      std::vector<int64_t> positions;
+      for (const OwnError& own : *before) {
+        if (!own.settled || !own.defect()) continue;
+        positions.push_back(own.position);
+        out_.ratio_before = std::max(out_.ratio_before, own.ratio());
+      }
+      out_.rows += std::ssize(positions);
+      const auto after = found.judge(rows.id, positions);
       if (!after) continue;
       for (const OwnError& own : *after) {
-        ++out_.rows;
         if (!own.settled) continue;
         if (own.defect()) ++out_.left;
         out_.ratio_after = std::max(out_.ratio_after, own.ratio());
@@ -537,48 +404,10 @@ class PrecisionSearch {
   PrecisionFindings out_;
 };
 
-std::string type_in_words(const std::string& type) {
-  static const std::map<std::string, std::string> words = {{"f16", "half precision"},
-                                                           {"bf16", "bfloat16"},
-                                                           {"tf32", "TF32"},
-                                                           {"f32", "single precision"},
-                                                           {"e4m3", "8-bit floating point (e4m3)"},
-                                                           {"e5m2", "8-bit floating point (e5m2)"},
-                                                           {"q8_0", "8-bit whole numbers (q8_0)"},
-                                                           {"q8_k", "8-bit whole numbers (q8_k)"}};
-  const auto found = words.find(type);
-  return found != words.end() ? found->second : type;
-}
-
 }  // namespace
 
 PrecisionFindings find_precision(const PrecisionCase& patient, std::span<const WrongRows> wrong) {
   return PrecisionSearch(patient, wrong).run();
-}
-
-std::string describe(const PrecisionFindings& findings, const trace::Precision& declared,
-                     const op::Program& program) {
-  if (!findings.found()) return "";
-  std::string out;
-  for (const PrecisionFinding& finding : findings.all) {
-    if (!out.empty()) out += "; ";
-    const std::string type = type_in_words(finding.type);
-    const std::string where = finding.values.size() == 1
-                                  ? program.value(finding.values[0]).name
-                                  : fmt::format("{} checkpoints from {} on", finding.values.size(),
-                                                program.value(finding.values[0]).name);
-    if (finding.cause == "precision.table")
-      out += fmt::format("looks a function up in a table of {} ({})", type, where);
-    else if (finding.cause == "precision.sum")
-      out += fmt::format("adds in {} ({})", type, where);
-    else
-      out += fmt::format("rounds {} to {} ({})", finding.of, type, where);
-  }
-  return out + fmt::format(
-                   " although its manifest says {}; declare it ({}) and the comparison "
-                   "judges by that: {} of {} wrong rows are right then",
-                   parity::describe(declared), parity::describe(findings.declare),
-                   findings.rows - findings.left, findings.rows);
 }
 
 }  // namespace lockstep::doctor

@@ -77,6 +77,13 @@ double function_of(op::Activate::Kind kind, double x) {
   return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
 }
 
+void softmax_by_table(const Grid& table, std::vector<double>& row) {
+  const double largest = *std::ranges::max_element(row);
+  double sum = 0;
+  for (double& x : row) sum += x = nearest(table, std::exp(nearest(table, x - largest)));
+  for (double& x : row) x /= sum;
+}
+
 }  // namespace
 
 std::optional<Matrix> PrecisionSample::read(const trace::Trace& trace, const op::Value& value,
@@ -115,7 +122,8 @@ std::optional<PrecisionSample> PrecisionSample::take(
   if (std::holds_alternative<op::Attention>(out.op_->what)) {
     if (!out.take_attention(trace, program)) return std::nullopt;
     out.truth_ = out.evaluate({});
-    if (out.attended_[0].probs.rows > 0) out.fused_truth_ = out.attention({}, true);
+    if (out.attended_[0].probs.rows + out.attended_[0].scores.rows > 0)
+      out.fused_truth_ = out.attention({}, true);
     return out;
   }
   for (const op::ValueId input : out.op_->inputs) {
@@ -165,7 +173,6 @@ std::optional<PrecisionSample> PrecisionSample::take(
 }
 
 bool PrecisionSample::take_attention(const trace::Trace& trace, const op::Program& program) {
-  if (output_ == 2) return false;  // probabilities come from scores, by no factors of products
   const auto& attention = std::get<op::Attention>(op_->what);
   std::vector<std::vector<double>> rows;
   std::vector<int64_t> kept;
@@ -188,8 +195,8 @@ bool PrecisionSample::take_attention(const trace::Trace& trace, const op::Progra
         row->read(head, 0, position + 1, out.row(head));
       return out;
     };
-    if (output_ == 1) {
-      rows.push_back(lines(1).values);
+    if (output_ > 0) {
+      rows.push_back(lines(output_).values);
     } else {
       const auto mix = read(trace, program.value(id_), {&position, 1});
       rows.push_back(mix ? mix->values : std::vector<double>());
@@ -198,8 +205,8 @@ bool PrecisionSample::take_attention(const trace::Trace& trace, const op::Progra
       rows.pop_back();
       continue;
     }
-    attended_.push_back(
-        {std::move(*q), std::move(*k), std::move(*v), output_ == 0 ? lines(2) : Matrix()});
+    attended_.push_back({std::move(*q), std::move(*k), std::move(*v),
+                         output_ == 2 ? lines(1) : Matrix(), output_ == 0 ? lines(2) : Matrix()});
     kept.push_back(position);
   }
   if (kept.empty()) return false;
@@ -264,7 +271,17 @@ Matrix PrecisionSample::attention(const Coarse& coarse, bool fused) const {
             result[head * std::ssize(row) + static_cast<int64_t>(p)] = row[p];
         continue;
       }
-      exec::reference::softmax(row);
+      if (seen.scores.rows > 0 && !fused)
+        for (size_t p = 0; p < row.size(); ++p)
+          if (std::isfinite(row[p])) row[p] = seen.scores.row(head)[p];
+      if (coarse.table != nullptr)
+        softmax_by_table(*coarse.table, row);
+      else
+        exec::reference::softmax(row);
+      if (output_ == 2) {
+        std::ranges::copy(row, result + head * std::ssize(row));
+        continue;
+      }
       if (seen.probs.rows > 0 && !fused) std::copy_n(seen.probs.row(head), row.size(), row.begin());
       if (coarse.inputs != nullptr && coarse.inputs->plain()) round_row(*coarse.inputs, row, 1);
       exec::reference::mix_row(what, row, seen.v, head / group, result + head * what.value_size);

@@ -25,7 +25,8 @@ struct Coarse {
   const Grid* vectors = nullptr;  // biases, and the weights of Norm
   const Grid* keys = nullptr;     // of attention
   const Grid* values = nullptr;
-  const Grid* table = nullptr;  // of Activate: the function's argument and its result
+  const Grid* table =
+      nullptr;  // argument and result of Activate's function, or of softmax's powers
 };
 
 class PrecisionSample {
@@ -54,7 +55,8 @@ class PrecisionSample {
     Matrix q;
     Matrix k;
     Matrix v;
-    Matrix probs;  // recorded: [heads, positions]; empty: they were not
+    Matrix scores;  // recorded: [heads, positions]; empty: they were not, or are the result
+    Matrix probs;
   };
 
   Matrix linear(const Coarse& coarse) const;

@@ -248,6 +248,66 @@ TEST_P(FindPrecision, ATableOfTheFunction) {
   }
 }
 
+TEST_P(FindPrecision, ATableOfSoftmax) {
+  const trace::Trace honest = lab_->record(job_, {}, program_);
+  const std::string folder = scratch_.next();
+  int64_t first = 0;  // position of the step
+  rewrite(honest, folder, DType::kF32, [&](Tensor& tensor) {
+    if (tensor.checkpoint != "blk.1.attn_probs") return true;
+    const int64_t heads = tensor.shape[0];
+    const int64_t tokens = tensor.shape[1];
+    const int64_t keys = tensor.shape[2];
+    const auto half = [](float x) { return half_to_float(float_to_half(x)); };
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t t = 0; t < tokens; ++t) {
+        const auto scores = *honest.row("blk.1.attn_scores", first + t);
+        double* const out = tensor.values.data() + (head * tokens + t) * keys;
+        float largest = -std::numeric_limits<float>::infinity();
+        for (int64_t k = 0; k < keys; ++k)
+          largest = std::max(largest, static_cast<float>(scores.at(head, k)));
+        float sum = 0;
+        for (int64_t k = 0; k < keys; ++k) {
+          const float power =
+              half(std::exp(half(static_cast<float>(scores.at(head, k)) - largest)));
+          out[k] = static_cast<double>(power);
+          sum += power;
+        }
+        for (int64_t k = 0; k < keys; ++k)
+          out[k] = static_cast<double>(static_cast<float>(out[k]) / sum);
+      }
+    first += tokens;
+    return true;
+  });
+  const auto trace = trace::Trace::open(folder);
+  ASSERT_TRUE(trace.ok());
+  const auto found = find(*trace, "blk.1.attn_probs");
+  EXPECT_TRUE(has(found, "precision.table", "f16")) << tell(found);
+  EXPECT_EQ(found.all.size(), 1u) << tell(found);
+}
+
+// One that says nothing is held to f32, and told what to say.
+TEST_P(FindPrecision, OfAnEngineThatDeclaresNothing) {
+  const trace::Trace silent = lab_->record(job_, {.activations = DType::kBF16}, program_);
+  const std::string folder = scratch_.next();
+  rewrite(
+      silent, folder, DType::kF32, [](Tensor&) { return true; },
+      [](trace::Manifest& manifest) { manifest.engine.precision = {}; });
+  const auto trace = trace::Trace::open(folder);
+  ASSERT_TRUE(trace.ok());
+  const auto found = find(*trace);
+  EXPECT_TRUE(has(found, "precision.result", "bf16")) << tell(found);
+  EXPECT_EQ(found.all.size(), 1u) << tell(found);
+  EXPECT_EQ(found.declare.compute, "f32");
+  EXPECT_EQ(found.declare.activations, "bf16");
+  EXPECT_EQ(found.left, 0) << tell(found);
+  const std::string text = describe(found, {}, program_);
+  EXPECT_TRUE(text.starts_with("rounds results to bfloat16 (")) << text;
+  EXPECT_NE(text.find("and its manifest does not say it; declare it (f32, activations bf16, kv "
+                      "bf16) and the comparison judges by that: "),
+            std::string::npos)
+      << text;
+}
+
 // Sums in half precision, one after the other.
 TEST_P(FindPrecision, SumsInHalfPrecision) {
   const trace::Trace honest = lab_->record(job_, {}, program_);
