@@ -217,7 +217,8 @@ TEST_P(FindDecoding, InSomeBlocksOrRowsOnly) {
   Random choice(seed);
   Bench bench(*GetParam(), 41, 7 * GetParam()->block_values, 3, seed);
   const std::vector<std::vector<int64_t>> parts = {{0}, {6}, {1, 3, 5}, {2, 3, 4, 5, 6}};
-  const std::vector<std::vector<int64_t>> rows = {{}, {40}, {0, 1, 2, 30}, {}};
+  const std::vector<std::vector<int64_t>> rows = {
+      {}, {40}, {0, 1, 2, 3, 5, 7, 11, 13, 20, 21, 29, 30}, {}};
   for (const Decoding& decoding : decodings_of(GetParam()->format())) {
     if (!applies(decoding, bench.linear.weight) || decoding.how == "type" ||
         left_out(choice, GetParam()->block_values == 256 ? 40 : 10))

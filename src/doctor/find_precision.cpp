@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "doctor/precision_guesses.h"
+#include "doctor/precision_results.h"
 #include "parity/replay.h"
 
 namespace lockstep::doctor {
@@ -19,7 +20,6 @@ using parity::Replay;
 
 constexpr int64_t kFewPrecisionRows = 6;  // of a checkpoint
 constexpr int64_t kFewestNumbers = 16;    // that must tell something
-constexpr double kMostExact = 0.75;       // of results: the same number as the rounded true one
 constexpr const char* kTable = "an embedding";
 constexpr int kMostInVain = 6;  // products that no rounding explains
 
@@ -118,46 +118,6 @@ class PrecisionSearch {
     return out;
   }
 
-  // How the recorded results stand to the true ones on a grid.
-  struct OnGrid {
-    int64_t numbers = 0;  // whose true results are not on it
-    int64_t on = 0;
-    int64_t exact = 0;  // what the true result is rounded to
-    bool near = true;   // all others are beside that
-    double worst = 0;   // distance from the true result beyond half a spacing, over the bound
-  };
-
-  static OnGrid hold_to_grid(const Grid& grid, const PrecisionSample& sample,
-                             const Matrix& true_results, const std::vector<OwnError>& errors) {
-    OnGrid out;
-    const double single = grid.fraction == 23 ? 0x1p-50 : 0x1p-22;
-    for (int64_t r = 0; r < true_results.rows; ++r) {
-      const double expected = errors[static_cast<size_t>(r)].expected;
-      for (int64_t i = 0; i < true_results.columns; ++i) {
-        const double truth = true_results.row(r)[i];
-        const double recorded = sample.recorded().row(r)[i];
-        if (!is_number(truth) || !is_number(recorded)) continue;
-        const double rounded = nearest(grid, truth);
-        // A number of the grid by nature: the true result is one, within its own rounding.
-        if (std::fabs(rounded - truth) <= single * std::fabs(truth)) continue;
-        ++out.numbers;
-        if (nearest(grid, recorded) == recorded) ++out.on;
-        if (recorded == rounded) ++out.exact;
-        const double error = std::fabs(recorded - truth);
-        const double beyond = error - spacing(grid, truth) / 2;
-        if (std::fabs(recorded - rounded) > 1.01 * spacing(grid, truth) + 4 * expected)
-          out.near = false;
-        out.worst = std::max(out.worst, beyond / (parity::kElementLimit * expected));
-      }
-    }
-    return out;
-  }
-
-  static bool is_rounded(const OnGrid& held) {
-    return held.near &&
-           static_cast<double>(held.exact) >= kMostExact * static_cast<double>(held.numbers);
-  }
-
   bool as_result(const PrecisionSample& sample, const std::vector<OwnError>& errors) {
     for (const Grid* grid : result_grids(sample.id())) {
       OnGrid held = hold_to_grid(*grid, sample, sample.truth(), errors);
@@ -221,22 +181,20 @@ class PrecisionSearch {
 
   // Whole rows whose blocks are whole numbers or 8-bit floats times a scale.
   bool as_scaled_result(const PrecisionSample& sample, const std::vector<OwnError>& errors) {
-    if (program().value(sample.id()).shape != op::Value::Shape::kRows) return false;
+    const op::Value& value = program().value(sample.id());
+    if (value.shape != op::Value::Shape::kRows) return false;
+    Matrix rows(std::ssize(sample.positions()), value.width);
+    for (int64_t r = 0; r < rows.rows; ++r)
+      case_.trace.row(value.name, sample.positions()[static_cast<size_t>(r)])
+          ->read(0, 0, value.width, rows.row(r));
     for (const Grid& grid : scaled_grids()) {
       if (grid.scale == detail::Scale::kTensor || grid.half_scale) continue;
-      int64_t numbers = 0;
-      int64_t on = 0;
-      for (const int64_t position : sample.positions()) {
-        const auto row = case_.trace.row(program().value(sample.id()).name, position);
-        std::vector<double> values(static_cast<size_t>(row->width));
-        row->read(0, 0, row->width, values.data());
-        numbers += row->width;
-        on += count_on(grid, values);
-      }
-      if (numbers < 2 * kFewestNumbers || on < numbers) continue;
+      if (grid.block >= value.width) continue;  // the same as a row
+      const OnGrid held = hold_to_scaled_grid(grid, rows, sample, errors);
+      if (held.numbers < kFewestNumbers || held.on < held.numbers || !held.near) continue;
       PrecisionFinding& out = result(sample, grid.name, errors);
-      out.numbers += numbers;
-      out.on_grid += on;
+      out.numbers += held.numbers;
+      out.on_grid += held.on;
       return true;
     }
     return false;
@@ -342,7 +300,7 @@ class PrecisionSearch {
     return std::ranges::count_if(sample.truth().values, is_number);
   }
 
-  // The fields of a manifest that say it.
+  // The fields of a manifest that say it. Nothing there says that a function is looked up.
   void declare(const PrecisionFinding& finding) {
     trace::Precision& to = out_.declare;
     const auto coarser = [](std::optional<std::string>& field, const std::string& type) {
@@ -367,7 +325,7 @@ class PrecisionSearch {
       if (finding.of != "weights") coarser(to.activations, finding.type);
       if (finding.of == "weights" || finding.of == "both factors of products")
         coarser(to.weights, finding.type);
-    } else if (trace::find_dtype(finding.type)) {
+    } else if (finding.cause == "precision.result" && trace::find_dtype(finding.type)) {
       coarser(to.activations, finding.type);
       coarser(to.kv, finding.type);
     }

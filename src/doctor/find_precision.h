@@ -54,7 +54,7 @@ struct PrecisionFinding {
 
 struct PrecisionFindings {
   std::vector<PrecisionFinding> all;  // those of most checkpoints first
-  trace::Precision declare;           // as declared, with what was found
+  trace::Precision declare;           // as declared, with what of this a manifest can say
   // All wrong rows that were given: by what is declared, and by what was found.
   int64_t rows = 0;
   int64_t left = 0;  // that are still wrong

@@ -33,8 +33,8 @@ std::vector<Grid> make_scaled() {
   out.push_back(
       {.name = "q8_0", .levels = 127, .half_scale = true, .scale = Scale::kBlock, .block = 32});
   for (const Grid& grid : {whole, kE4M3, kE5M2}) {
-    for (const int64_t block : {8, 16, 32, 64, 128, 256}) add(grid, Scale::kBlock, block);
     add(grid, Scale::kRow, 0);
+    for (const int64_t block : {8, 16, 32, 64, 128, 256}) add(grid, Scale::kBlock, block);
     add(grid, Scale::kTensor, 0);
   }
   return out;

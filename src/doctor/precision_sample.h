@@ -43,6 +43,10 @@ class PrecisionSample {
   std::span<const int64_t> positions() const { return positions_; }
   const Matrix& recorded() const { return recorded_; }  // a row a position: some of its numbers
   const Matrix& truth() const { return truth_; }
+  // Which number of the whole row it is.
+  int64_t column(int64_t index) const {
+    return columns_.empty() ? index : columns_[static_cast<size_t>(index)];
+  }
   // Attention that shows its probabilities may use others: the truth from queries and keys. Empty
   // where that is the same.
   const Matrix& fused_truth() const { return fused_truth_; }

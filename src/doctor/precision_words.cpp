@@ -44,10 +44,14 @@ std::string describe(const PrecisionFindings& findings, const trace::Precision& 
   const std::string said = declared.compute
                                ? "although its manifest says " + parity::describe(declared)
                                : "and its manifest does not say it";
+  trace::Precision assumed = declared;
+  if (!assumed.compute) assumed.compute = "f32";
+  out += " " + said;
+  if (parity::describe(findings.declare) == parity::describe(assumed)) return out;
   return out + fmt::format(
-                   " {}; declare it ({}) and the comparison judges by that: {} of {} wrong "
-                   "rows are right then",
-                   said, parity::describe(findings.declare), findings.rows - findings.left,
+                   "; declare it ({}) and the comparison judges by that: {} of {} wrong rows "
+                   "are right then",
+                   parity::describe(findings.declare), findings.rows - findings.left,
                    findings.rows);
 }
 

@@ -126,7 +126,9 @@ TEST_P(FindPrecision, NothingInCorrectEngines) {
 }
 
 TEST_P(FindPrecision, NothingForOtherMistakes) {
+  const char* sets[] = {"all", "ops", "layers"};
   for (const Bug& bug : bugs()) {
+    job_.checkpoints = sets[choice_.below(3)];
     Patient patient;
     patient.program = program_;
     const auto wrong = bug.make(patient, 1, 5);
@@ -212,6 +214,25 @@ TEST_P(FindPrecision, OneOpThatRoundsWhatItReads) {
       EXPECT_EQ(found.all.size(), 1u) << name << ": " << tell(found);
     }
   }
+}
+
+// Results that are 8-bit numbers with a scale, as those of a layer that quantizes its output.
+TEST_P(FindPrecision, ResultsWithAScale) {
+  const trace::Trace honest = lab_->record(job_, {}, program_);
+  for (const std::string name : {"int8:row", "int8:block16", "e4m3:row", "e5m2:block16"})
+    for (const std::string checkpoint : {"blk.0.v", "blk.1.ffn_out", "blk.1.ffn_norm"}) {
+      const std::string folder = scratch_.next();
+      rewrite(honest, folder, DType::kF32, [&](Tensor& tensor) {
+        if (tensor.checkpoint == checkpoint)
+          round_numbers(std::span(tensor.values), static_cast<size_t>(tensor.shape[1]), name);
+        return true;
+      });
+      const auto trace = trace::Trace::open(folder);
+      ASSERT_TRUE(trace.ok());
+      const auto found = find(*trace, checkpoint);
+      EXPECT_TRUE(has(found, "precision.result", name)) << name << ": " << tell(found);
+      EXPECT_EQ(found.all.size(), 1u) << tell(found);
+    }
 }
 
 TEST_P(FindPrecision, ATableOfTheFunction) {
