@@ -7,7 +7,7 @@ namespace lockstep::doctor {
 namespace {
 
 constexpr double kTableExact = 0.95;  // of a table's numbers
-constexpr double kMuchLess = 0.3;     // of the error, in every row
+constexpr double kShareLeft = 0.3;    // of the error, in every row
 
 std::vector<const Grid*> all_grids() {
   std::vector<const Grid*> out;
@@ -135,7 +135,7 @@ GuessFit hold_to(const Guess& guess, const PrecisionSample& sample,
     const bool table = guess.coarse.table != nullptr;
     const bool explained = ratio <= 1 || (table && static_cast<double>(near) >= kTableExact * n);
     if (explained) ++out.explained;
-    if (after > kMuchLess * kMuchLess * before || numbers == 0) out.holds = false;
+    if (after > kShareLeft * kShareLeft * before || numbers == 0) out.holds = false;
   }
   out.error = std::sqrt(all / static_cast<double>(altered.rows));
   // A number on the edge between two levels may fall to either side, and a row with it.
