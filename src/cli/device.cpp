@@ -32,8 +32,8 @@ Result<const exec::Device*> find_device(const DeviceFlags& flags) {
     return error("--no-repack is for the device cpu; this is {}", device->name);
   if (device->name != "cpu" && flags.no_pin)
     return error("--no-pin is for the device cpu; this is {}", device->name);
-  if (device->name == "reference" && !flags.kv.empty())
-    return error("--kv is not for the device reference, which computes in double precision");
+  if (device->name.starts_with("reference") && !flags.kv.empty())
+    return error("--kv is not for the device {}, which computes in double precision", device->name);
   return device;
 }
 

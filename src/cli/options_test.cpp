@@ -216,7 +216,8 @@ TEST(Options, MistakesAreToldInOurWords) {
             "lockstep export: TRACE: /no/such: no such file or folder; expected the folder of a "
             "trace");
   EXPECT_EQ(told({"run", "--device", "gpu"}),
-            "lockstep run: --device: found 'gpu', expected a device: cuda, cpu, reference");
+            "lockstep run: --device: found 'gpu', expected a device: cuda, cpu, reference, "
+            "reference-cpu");
 }
 
 TEST(Options, EachIsSuggestedForASlipOfIt) {

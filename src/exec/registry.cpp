@@ -20,8 +20,10 @@ constexpr Device kDevices[] = {
      cuda::create, cuda::read_bandwidth},
     {"cpu", "single precision, for speed; quantized weights meet 16-bit activations", true, always,
      cpu::create, host_bandwidth},
-    {"reference", "double precision: the truth that others are judged by", true, always,
-     reference::create, host_bandwidth},
+    {"reference", "double precision: the truth that others are judged by; on the GPU where it fits",
+     true, always, reference::create, host_bandwidth},
+    {"reference-cpu", "the same, always on the CPU", true, always, reference::create_on_cpu,
+     host_bandwidth},
 };
 
 }  // namespace

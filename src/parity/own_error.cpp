@@ -48,6 +48,12 @@ double OwnError::ratio() const {
   return std::max(row, worst_ratio / kElementLimit);
 }
 
+bool OwnError::is_worse_than(const OwnError& other) const {
+  if (non_finite != other.non_finite) return non_finite;
+  if (ratio() != other.ratio()) return ratio() > other.ratio();
+  return position < other.position;
+}
+
 OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
                      std::span<const double> variance, bool scores) {
   OwnError out;

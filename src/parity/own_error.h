@@ -27,6 +27,8 @@ struct OwnError {
 
   double ratio() const;  // error over bound: more than 1 is a defect
   bool defect() const { return non_finite || ratio() > 1; }
+  // As the worst of a checkpoint is chosen: the first of those that are equal.
+  bool is_worse_than(const OwnError& other) const;
 };
 
 // `variance`: of the honest rounding error of each element. In `scores` minus infinity means

@@ -99,9 +99,13 @@ class Replay {
   };
   std::optional<Held> hold(op::ValueId id, Positions positions);
   std::optional<Matrix> actual_rows(op::ValueId id, Positions positions) const;
+  // `worst_so_far`: of other positions, settled. Where only the worst counts, what is less than
+  // that need not be settled.
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
-                                                  Settle settle);
-  std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions);
+                                                  Settle settle,
+                                                  const std::optional<OwnError>& worst_so_far);
+  std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions,
+                                                    const std::optional<OwnError>& worst_so_far);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
   size_t rows_at_a_time(op::ValueId id, Positions positions) const;
   size_t derived_at_a_time(op::ValueId id) const;

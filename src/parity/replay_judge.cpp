@@ -70,10 +70,13 @@ std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
   end_ = there.back() + 1;
   const size_t rows = rows_at_a_time(id, there);
   std::vector<OwnError> out;
+  std::optional<OwnError> worst;
   for (size_t first = 0; first < there.size(); first += rows) {
     const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
-    const auto judged = judge_some(id, some, settle);
+    const auto judged = judge_some(id, some, settle, worst);
     if (!judged) return std::nullopt;
+    for (const OwnError& own : *judged)
+      if (own.settled && (!worst || own.is_worse_than(*worst))) worst = own;
     out.insert(out.end(), judged->begin(), judged->end());
   }
   return out;
@@ -115,12 +118,13 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   return out;
 }
 
-std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions,
-                                                        Settle settle) {
+std::optional<std::vector<OwnError>> Replay::judge_some(
+    op::ValueId id, Positions positions, Settle settle,
+    const std::optional<OwnError>& worst_so_far) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   if (settle == Settle::kWorst && std::holds_alternative<op::Linear>(op.what) &&
       recorded(op.inputs[0], positions))
-    return judge_linear(id, positions);
+    return judge_linear(id, positions, worst_so_far);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
   const auto& [actual, replayed] = *held;

@@ -23,13 +23,15 @@ bool same_numbers(const Matrix& actual, const Matrix& value) {
 class Settling {
  public:
   Settling(const Matrix& actual, LinearNoise::Evaluated evaluated, const LinearNoise& noise,
-           std::span<const int64_t> positions, const std::vector<bool>& tainted, int threads)
+           std::span<const int64_t> positions, const std::vector<bool>& tainted,
+           const std::optional<OwnError>& worst_so_far, int threads)
       : actual_(actual),
         value_(std::move(evaluated.value)),
         variance_(std::move(evaluated.at_least)),
         noise_(noise),
         positions_(positions),
         tainted_(tainted),
+        worst_(worst_so_far),
         threads_(threads),
         out_(positions.size()) {
     std::vector<int64_t> all(positions.size());
@@ -37,16 +39,20 @@ class Settling {
     measure(all, false);
   }
 
-  // The worst row, whichever it is, and every defect.
+  // The worst row, whichever it is, and every defect. Rows may be much alike: those that look worst
+  // are settled first, more at a time, since each may show that no other is worse.
   std::vector<OwnError> run() {
-    settle({highest()});
-    const int64_t best = highest_settled();
+    settle_first(open_rows(), 1);
     std::vector<LinearNoise::Element> elements;
-    for (const int64_t r : open_rows(best))
-      for (const int64_t column : elements_above(r, best)) elements.push_back({r, column});
+    for (const int64_t r : open_rows())
+      for (const int64_t column : elements_above(r)) elements.push_back({r, column});
     noise_.find(std::move(elements), value_, variance_);
-    measure(open_rows(best), false);
-    settle(open_rows(best));
+    measure(open_rows(), false);
+    size_t count = 1;
+    for (auto open = open_rows(); !open.empty(); open = open_rows()) {
+      settle_first(std::move(open), count);
+      count *= 2;
+    }
     return std::move(out_);
   }
 
@@ -76,38 +82,27 @@ class Settling {
     row(r) = own;
   }
 
-  void settle(const std::vector<int64_t>& rows) {
+  void settle_first(std::vector<int64_t> rows, size_t count) {
+    std::ranges::sort(rows, [&](int64_t a, int64_t b) { return row(a).is_worse_than(row(b)); });
+    rows.resize(std::min(rows.size(), count));
     noise_.find_rows(rows, value_, variance_);
     measure(rows, true);
+    for (const int64_t r : rows)
+      if (!worst_ || row(r).is_worse_than(*worst_)) worst_ = row(r);
   }
 
-  // As the worst of a checkpoint is chosen: the first of those that are equal.
-  bool is_worse(const OwnError& a, const OwnError& b) const {
-    if (a.non_finite != b.non_finite) return a.non_finite;
-    if (a.ratio() != b.ratio()) return a.ratio() > b.ratio();
-    return a.position < b.position;
-  }
-  int64_t highest() const {
-    const auto found = std::ranges::min_element(
-        out_, [&](const OwnError& a, const OwnError& b) { return is_worse(a, b); });
-    return found - out_.begin();
-  }
-  int64_t highest_settled() const {
-    const auto settled = std::ranges::find_if(out_, &OwnError::settled);
-    return settled - out_.begin();
-  }
-
-  // Rows that may be worse than that one, or wrong.
-  std::vector<int64_t> open_rows(int64_t best) {
+  // Rows that may be worse than all that are settled, or wrong.
+  std::vector<int64_t> open_rows() {
     std::vector<int64_t> out;
     for (int64_t r = 0; r < std::ssize(out_); ++r)
-      if (!row(r).settled && (row(r).defect() || is_worse(row(r), row(best)))) out.push_back(r);
+      if (!row(r).settled && (row(r).defect() || !worst_ || row(r).is_worse_than(*worst_)))
+        out.push_back(r);
     return out;
   }
 
-  // Elements that alone may make a row worse than the best, where these are few.
-  std::vector<int64_t> elements_above(int64_t r, int64_t best) {
-    const double limit = kElementLimit * std::min(1.0, row(best).ratio());
+  // Elements that alone may make a row worse than the worst, where these are few.
+  std::vector<int64_t> elements_above(int64_t r) {
+    const double limit = kElementLimit * std::min(1.0, worst_->ratio());
     auto out = elements_beyond(limit, numbers(actual_, r), numbers(value_, r),
                                numbers(variance_, r), false);
     if (std::ssize(out) > actual_.columns / 8) out.clear();
@@ -120,13 +115,15 @@ class Settling {
   const LinearNoise& noise_;
   std::span<const int64_t> positions_;
   const std::vector<bool>& tainted_;
+  std::optional<OwnError> worst_;  // of what is settled, here and before
   const int threads_;
   std::vector<OwnError> out_;
 };
 
 }  // namespace
 
-std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positions positions) {
+std::optional<std::vector<OwnError>> Replay::judge_linear(
+    op::ValueId id, Positions positions, const std::optional<OwnError>& worst_so_far) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   const auto actual = actual_rows(id, positions);
   const Estimated input = obtain(op.inputs[0], positions);
@@ -151,7 +148,9 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positi
   } else {
     evaluated = noise.evaluate(products_);
   }
-  return Settling(*actual, std::move(evaluated), noise, positions, input->tainted, threads_).run();
+  return Settling(*actual, std::move(evaluated), noise, positions, input->tainted, worst_so_far,
+                  threads_)
+      .run();
 }
 
 }  // namespace lockstep::parity

@@ -118,7 +118,7 @@ class Completion:
         self.assertEqual(self.tab("lockstep capture llama.cpp --flash"), "lockstep capture llama.cpp --flash-attn")
 
     def test_values(self):
-        self.assertEqual(self.offered("lockstep run --device "), ["cpu", "cuda", "reference"])
+        self.assertEqual(self.offered("lockstep run --device "), ["cpu", "cuda", "reference", "reference-cpu"])
         self.assertEqual(self.offered("lockstep forge --type q4_k"), ["q4_k", "q4_k_m", "q4_k_s"])
         self.assertEqual(self.tab("lockstep forge --like tiny"), "lockstep forge --like tinyllama-1.1b")
         self.assertEqual(self.offered("lockstep forge --arch qwen"), ["qwen2", "qwen3"])

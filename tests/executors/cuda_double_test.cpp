@@ -8,9 +8,17 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/temporary_folder.h"
 #include "exec/cuda/executor.h"
+#include "exec/cuda/f64/executor.h"
 #include "exec/cuda/f64/products.h"
 #include "exec/f64/products.h"
+#include "executors/models.h"
+#include "executors/run.h"
+#include "model/archs.h"
+#include "model/model.h"
+#include "parity/noise_linear.h"
+#include "parity/noise_test_support.h"
 #include "quant/encode.h"
 
 namespace lockstep {
@@ -112,6 +120,33 @@ class CudaDouble : public ::testing::Test {
     fmt::print("ok    {}: same bits, {} estimates off by a rounding\n", name, other_bits);
   }
 
+  // Runs `program` in several ways; what it shows is what the CPU computes, but for functions whose
+  // last digit differs.
+  void check_reference(const std::string& name, const op::Program& program,
+                       std::span<const exec::TokenId> ids, double most) {
+    ASSERT_FALSE(ids.empty()) << name;
+    const Outcome expected = run(program, ids, {.device = "reference-cpu", .watched = true});
+    auto executor = exec::cuda::create_reference(program);
+    ASSERT_TRUE(executor.ok()) << executor.error().message;
+    const Outcome whole = run(**executor, program, ids, {.watched = true});
+    expect_close(whole, expected, most);
+    const double worst = nmse(whole.logits, expected.logits);
+    EXPECT_LE(worst, most) << name << ", seed " << seed_;
+    Way last;
+    last.all_logits = false;
+    for (const bool watched : {false, true}) {
+      (*executor)->rewind(0);
+      Way pieces{.steps = {7, 1, 13, 4}, .watched = watched};
+      EXPECT_EQ(bits(run(**executor, program, ids, pieces).logits), bits(whole.logits)) << name;
+      (*executor)->rewind(0);
+      last.watched = watched;
+      const auto alone = bits(run(**executor, program, ids, last).logits);
+      const auto all = bits(whole.logits);
+      EXPECT_TRUE(std::equal(alone.rbegin(), alone.rend(), all.rbegin())) << name;
+    }
+    fmt::print("{} {}: NMSE {:.1e}\n", worst <= most ? "ok   " : "WRONG", name, worst);
+  }
+
   uint64_t seed_ = std::random_device{}();
   Random random_{seed_};
 };
@@ -144,6 +179,60 @@ TEST_F(CudaDouble, ProductsOfAllSizesAndNumbers) {
 TEST_F(CudaDouble, ProductsInParts) {
   check("a long weight", given(quant::Format::kQ8_0, 70'000, 512, 100, Numbers::kDouble), false);
   check("long rows", given(quant::Format::kF16, 300, 40'000, 700, Numbers::kSingle), false);
+}
+
+// What a judgement asks for: the same values, and the same limits of what rounding explains.
+TEST_F(CudaDouble, Judgements) {
+  for (const auto& [compute, activations] : {std::pair("f32", "f32"),
+                                             {"f32", "f16"},
+                                             {"f32", "i16"},
+                                             {"f32", "by_weight"},
+                                             {"f64", "f64"},
+                                             {"f32", "e4m3:row"},
+                                             {"f32", "int8:block32"}})
+    for (const int64_t columns : {257, 768}) {
+      const quant::Format format = columns == 768 ? quant::Format::kQ4_K : quant::Format::kF32;
+      const Given g =
+          given(format, 1 + random_.below(200), columns, 1 + random_.below(70), Numbers::kSingle);
+      const op::Linear linear{g.weight, {}};
+      const parity::LinearNoise noise(linear, g.x, parity::arithmetic(compute, activations), 2);
+      exec::f64::Products products(exec::cuda::create_products().value(), 0);
+      const auto there = noise.evaluate(products);
+      const auto here = noise.evaluate();
+      EXPECT_EQ(products.failure(), "");
+      EXPECT_EQ(bits(there.value.values), bits(here.value.values)) << "seed " << seed_;
+      EXPECT_EQ(bits(there.at_least.values), bits(here.at_least.values)) << "seed " << seed_;
+      EXPECT_EQ(bits(noise.at_least(here.value, products).values), bits(here.at_least.values));
+      fmt::print("ok    {} {}, {} columns\n", compute, activations, columns);
+    }
+}
+
+TEST_F(CudaDouble, ReferenceOps) {
+  for (const OpCase& item : op_cases()) {
+    SCOPED_TRACE(fmt::format("{}, seed {}", item.name, seed_));
+    CaseBuilder builder(seed_);
+    item.build(builder);
+    const op::Program& program = builder.finish();
+    check_reference(item.name, program, builder.ids, 1e-28);
+  }
+}
+
+TEST_F(CudaDouble, ReferenceModels) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = (folder->path() / "model.gguf").string();
+  for (const model::Architecture& arch : model::architectures())
+    for (const char* type : kTypes) {
+      const auto written = forge::write_model(small_spec(arch.name, type, random_.next()), path,
+                                              forge::Existing::kReplace);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      const auto model = model::Model::load(path);
+      ASSERT_TRUE(model.ok()) << model.error().message;
+      const auto program = model->program(45);
+      ASSERT_TRUE(program.ok()) << program.error().message;
+      const auto ids = random_tokens(random_, program->vocabulary, 45);
+      check_reference(fmt::format("{} {}", arch.name, type), *program, ids, 1e-25);
+    }
 }
 
 }  // namespace

@@ -47,13 +47,10 @@ struct Outcome {
   std::map<std::string, std::vector<double>> values;
 };
 
-inline Outcome run(const op::Program& program, std::span<const exec::TokenId> tokens,
-                   const Way& way) {
-  setenv("LOCKSTEP_CPU_TARGET", way.target.c_str(), 1);
-  auto executor = exec::find_device(way.device).value()->create(program, way.options);
-  EXPECT_TRUE(executor.ok()) << executor.error().message;
+// From the positions that the executor is at.
+inline Outcome run(exec::Executor& executor, const op::Program& program,
+                   std::span<const exec::TokenId> tokens, const Way& way) {
   Outcome out;
-  if (!executor.ok()) return out;
   Keeper keeper(program);
   std::vector<int64_t> steps = way.steps;
   const auto count = static_cast<int64_t>(tokens.size());
@@ -64,8 +61,8 @@ inline Outcome run(const op::Program& program, std::span<const exec::TokenId> to
   for (const int64_t step : steps) {
     if (first == tokens.size()) break;
     const auto size = std::min(static_cast<size_t>(step), tokens.size() - first);
-    const auto logits = (*executor)->run({tokens.subspan(first, size), way.all_logits,
-                                          way.watched ? &keeper : nullptr, nullptr, way.greedy});
+    const auto logits = executor.run({tokens.subspan(first, size), way.all_logits,
+                                      way.watched ? &keeper : nullptr, nullptr, way.greedy});
     EXPECT_TRUE(logits.ok()) << logits.error().message;
     if (!logits.ok()) return out;
     for (int64_t i = 0; i < logits->size(); ++i) out.logits.push_back(logits->at(i));
@@ -73,6 +70,14 @@ inline Outcome run(const op::Program& program, std::span<const exec::TokenId> to
   }
   out.values = std::move(keeper.values);
   return out;
+}
+
+inline Outcome run(const op::Program& program, std::span<const exec::TokenId> tokens,
+                   const Way& way) {
+  setenv("LOCKSTEP_CPU_TARGET", way.target.c_str(), 1);
+  auto executor = exec::find_device(way.device).value()->create(program, way.options);
+  EXPECT_TRUE(executor.ok()) << executor.error().message;
+  return executor.ok() ? run(**executor, program, tokens, way) : Outcome{};
 }
 
 // Mean square of the difference over that of the expected values; infinite where one is not a

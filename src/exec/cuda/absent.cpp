@@ -1,5 +1,6 @@
 // Stands for the executor in builds without CUDA.
 #include "exec/cuda/executor.h"
+#include "exec/cuda/f64/executor.h"
 #include "exec/cuda/f64/products.h"
 
 namespace lockstep::exec::cuda {
@@ -13,6 +14,10 @@ Result<Bandwidth> read_bandwidth(int) {
 }
 
 Result<std::unique_ptr<Executor>> create(const op::Program&, const Options&) {
+  return available().error();
+}
+
+Result<std::unique_ptr<Executor>> create_reference(const op::Program&) {
   return available().error();
 }
 

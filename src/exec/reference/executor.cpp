@@ -4,7 +4,10 @@
 #include <numeric>
 
 #include "base/memory.h"
+#include "base/notice.h"
 #include "base/parallel.h"
+#include "exec/cuda/executor.h"
+#include "exec/cuda/f64/executor.h"
 #include "exec/f64/ops.h"
 
 namespace lockstep::exec::reference {
@@ -114,6 +117,21 @@ class ReferenceExecutor : public Executor {
 }  // namespace
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
+  // Multiplications a token below which the GPU's start takes longer than it saves.
+  constexpr int64_t kWorthAGpu = 100'000'000;
+  int64_t products = 0;
+  for (const op::Op& op : program.ops)
+    if (const auto* linear = std::get_if<op::Linear>(&op.what))
+      products += linear->weight.rows * linear->weight.columns;
+  if (products < kWorthAGpu || !cuda::available().ok()) return create_on_cpu(program, options);
+  auto made = cuda::create_reference(program);
+  if (made.ok()) return made;
+  notice("the reference executor runs on the CPU: {}\n", made.error().message);
+  return create_on_cpu(program, options);
+}
+
+Result<std::unique_ptr<Executor>> create_on_cpu(const op::Program& program,
+                                                const Options& options) {
   int64_t cache_bytes = 0;
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what))

@@ -1,4 +1,5 @@
-// Runs programs by evaluating their ops one after another in double precision.
+// Runs programs by evaluating their ops one after another in double precision: on the GPU, where
+// there is one with room for the weights and the model is worth its start, or on the CPU.
 #pragma once
 
 #include <memory>
@@ -9,5 +10,6 @@
 namespace lockstep::exec::reference {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options);
+Result<std::unique_ptr<Executor>> create_on_cpu(const op::Program& program, const Options& options);
 
 }  // namespace lockstep::exec::reference

@@ -7,22 +7,28 @@ namespace {
 
 constexpr int kDecodeThreads = 128;
 
-// Each thread decodes a block into shared memory, from where all are written in order.
+// Each thread decodes a block. Blocks are read, and their numbers written, by all threads in order:
+// both pass through shared memory.
 template <class Block>
 __global__ void decode_kernel(const __grid_constant__ DecodeCall call, int64_t stride) {
   constexpr int kBlocks = Block::kValues >= 256 ? 32 : kDecodeThreads;
   constexpr int kStep = Block::kValues + 1;  // so that threads do not meet in one bank
   __shared__ float numbers[kBlocks * kStep];
+  __shared__ alignas(16) std::byte stored[kBlocks * sizeof(Block)];
   const int64_t in_row = call.columns / Block::kValues;
   const int64_t all = call.rows * in_row;
   const int64_t first = int64_t{blockIdx.x} * kBlocks;
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kBlocks && first + thread < all) {
-    const int64_t row = (first + thread) / in_row;
-    const int64_t from = call.chosen != nullptr ? call.chosen[row] : row;
-    const auto* blocks = reinterpret_cast<const Block*>(call.blocks);
-    quant::decode(blocks[from * in_row + (first + thread) % in_row], numbers + thread * kStep);
+  for (int i = thread; i < kBlocks * static_cast<int>(sizeof(Block)); i += kDecodeThreads) {
+    const int64_t block = first + i / static_cast<int>(sizeof(Block));
+    if (block >= all) break;
+    const int64_t row = call.chosen != nullptr ? call.chosen[block / in_row] : block / in_row;
+    stored[i] = call.blocks[(row * in_row + block % in_row) * static_cast<int64_t>(sizeof(Block)) +
+                            i % static_cast<int>(sizeof(Block))];
   }
+  __syncthreads();
+  if (thread < kBlocks && first + thread < all)
+    quant::decode(reinterpret_cast<const Block*>(stored)[thread], numbers + thread * kStep);
   __syncthreads();
   for (int i = thread; i < kBlocks * Block::kValues; i += kDecodeThreads) {
     const int64_t block = first + i / Block::kValues;

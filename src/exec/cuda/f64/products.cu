@@ -2,33 +2,13 @@
 // eight running sums, by the number of the column, and after kBlock columns these go into sums that
 // lose nothing.
 #include "exec/cuda/f64/calls.h"
+#include "exec/cuda/f64/sums.cuh"
 
 namespace lockstep::exec::cuda {
 namespace {
 
 using f64::kBlock;
 using f64::kLanes;
-
-// The operations of sums.h. The intrinsics are never fused.
-__device__ inline void add_exactly(double term, double& sum, double& lost) {
-  const double next = __dadd_rn(sum, term);
-  const double part = __dsub_rn(next, sum);
-  lost = __dadd_rn(lost, __dadd_rn(__dsub_rn(sum, __dsub_rn(next, part)), __dsub_rn(term, part)));
-  sum = next;
-}
-
-__device__ inline double with_lost(double sum, double lost) {
-  const double total = __dadd_rn(sum, lost);
-  return isnan(total) ? sum : total;
-}
-
-// Over eight neighbouring threads, in the order of across().
-__device__ inline double across_lanes(double value) {
-#pragma unroll
-  for (int step = 1; step < kLanes; step *= 2)
-    value = __dadd_rn(value, __shfl_xor_sync(~0u, value, step));
-  return value;
-}
 
 template <bool kExact>
 __device__ inline double multiply_add(double w, double x, double sum) {
