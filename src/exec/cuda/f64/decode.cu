@@ -13,29 +13,33 @@ template <class Block>
 __global__ void decode_kernel(const __grid_constant__ DecodeCall call, int64_t stride) {
   constexpr int kBlocks = Block::kValues >= 256 ? 32 : kDecodeThreads;
   constexpr int kStep = Block::kValues + 1;  // so that threads do not meet in one bank
+  constexpr int kBytes = sizeof(Block);
   __shared__ float numbers[kBlocks * kStep];
-  __shared__ alignas(16) std::byte stored[kBlocks * sizeof(Block)];
+  __shared__ alignas(16) std::byte stored[kBlocks * kBytes];
+  // Of each block: where its bytes are, and where its numbers go. Divisions are slow.
+  __shared__ int64_t sources[kBlocks], targets[kBlocks];
   const int64_t in_row = call.columns / Block::kValues;
-  const int64_t all = call.rows * in_row;
   const int64_t first = int64_t{blockIdx.x} * kBlocks;
+  const auto count = static_cast<int>(min(int64_t{kBlocks}, call.rows * in_row - first));
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < kBlocks * static_cast<int>(sizeof(Block)); i += kDecodeThreads) {
-    const int64_t block = first + i / static_cast<int>(sizeof(Block));
-    if (block >= all) break;
-    const int64_t row = call.chosen != nullptr ? call.chosen[block / in_row] : block / in_row;
-    stored[i] = call.blocks[(row * in_row + block % in_row) * static_cast<int64_t>(sizeof(Block)) +
-                            i % static_cast<int>(sizeof(Block))];
+  if (thread < count) {
+    const int64_t row = (first + thread) / in_row;
+    const int64_t place = first + thread - row * in_row;
+    const int64_t from = call.chosen != nullptr ? call.chosen[row] : row;
+    sources[thread] = (from * in_row + place) * kBytes;
+    targets[thread] = row * stride + place * Block::kValues;
   }
   __syncthreads();
-  if (thread < kBlocks && first + thread < all)
+  for (int i = thread; i < count * kBytes; i += kDecodeThreads)
+    stored[i] = call.blocks[sources[i / kBytes] + i % kBytes];
+  __syncthreads();
+  if (thread < count)
     quant::decode(reinterpret_cast<const Block*>(stored)[thread], numbers + thread * kStep);
   __syncthreads();
-  for (int i = thread; i < kBlocks * Block::kValues; i += kDecodeThreads) {
-    const int64_t block = first + i / Block::kValues;
-    if (block >= all) break;
+  for (int i = thread; i < count * Block::kValues; i += kDecodeThreads) {
+    const int block = i / Block::kValues;
     const int value = i % Block::kValues;
-    call.out[block / in_row * stride + block % in_row * Block::kValues + value] =
-        numbers[i / Block::kValues * kStep + value];
+    call.out[targets[block] + value] = numbers[block * kStep + value];
   }
 }
 
