@@ -24,6 +24,12 @@ struct Weight {
   int64_t columns = 0;
   std::span<const std::byte> data;
   bool mapped = false;  // data is part of a file's map: its pages can be given back
+  // Where the numbers were decoded or altered: the format that an engine has them in.
+  const quant::FormatInfo* engine_format = nullptr;
+
+  const quant::FormatInfo& format_in_engine() const {
+    return engine_format != nullptr ? *engine_format : *format;
+  }
 
   int64_t row_bytes() const { return quant::size_bytes(*format, columns); }
   const std::byte* row(int64_t index) const { return data.data() + index * row_bytes(); }

@@ -53,14 +53,14 @@ std::string describe(const trace::Precision& precision) {
 }
 
 bool is_quantized(const op::Weight& weight) {
-  const quant::Format format = weight.format->format();
+  const quant::Format format = weight.format_in_engine().format();
   return format != quant::Format::kF32 && format != quant::Format::kF16 &&
          format != quant::Format::kBF16;
 }
 
 int64_t activation_block(const op::Weight& weight, int64_t levels) {
   if (levels == 0 || !is_quantized(weight)) return 0;
-  return levels == kInt16Levels || weight.format->block_values == 256 ? 256 : 32;
+  return levels == kInt16Levels || weight.format_in_engine().block_values == 256 ? 256 : 32;
 }
 
 Operand activation_operand(const Arithmetic& arithmetic, const op::Weight& weight) {
@@ -75,7 +75,7 @@ Operand activation_operand(const Arithmetic& arithmetic, const op::Weight& weigh
     return out;
   }
   // They multiply half-precision weights with half-precision activations.
-  const quant::Format format = weight.format->format();
+  const quant::Format format = weight.format_in_engine().format();
   if (arithmetic.levels == kInt8Levels && format == quant::Format::kF16)
     return plain_operand(DType::kF16);
   if (arithmetic.levels == kInt8Levels && format == quant::Format::kBF16)

@@ -23,7 +23,8 @@ std::string_view name(Side side) {
 }
 
 Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& suspect,
-                           const model::Model* model, const CompareOptions& options) {
+                           const model::Model* model, const CompareOptions& options,
+                           Scope* decided) {
   const auto started = std::chrono::steady_clock::now();
   const Traces traces{reference, suspect};
   const int threads = options.threads > 0 ? options.threads : available_cores();
@@ -47,6 +48,7 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   if (const std::string& failure = options.products().failure(); !failure.empty())
     out.notes.push_back(
         fmt::format("the GPU was given up, and the CPU did the rest of the work: {}", failure));
+  if (decided != nullptr) *decided = std::move(scope);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return out;
 }

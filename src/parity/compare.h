@@ -192,8 +192,12 @@ struct CompareOptions {
   Products& products() const { return device != nullptr ? *device : exec::f64::cpu_products(); }
 };
 
+struct Scope;  // scope.h
+
 // `model` may be null: then nothing is proved, and differences are only measured.
+// `scope` gets what was judged by what, for those who look further; it refers to the traces.
 Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& suspect,
-                           const model::Model* model, const CompareOptions& options);
+                           const model::Model* model, const CompareOptions& options,
+                           Scope* scope = nullptr);
 
 }  // namespace lockstep::parity

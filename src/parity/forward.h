@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "op/deviation.h"
 #include "op/program.h"
 #include "trace/trace.h"
 
@@ -22,7 +23,8 @@ struct Forward {
   int64_t early_end = 0;
   // What it depends on besides the file, where that makes a difference: "a context of ...".
   std::string settings;
-  bool assumed = false;  // the side does not say its context
+  bool assumed = false;            // the side does not say its context
+  op::Deviations deviations = {};  // of both programs; empty: the forward pass is as it should be
 };
 
 // The positions that exist when this one is computed.

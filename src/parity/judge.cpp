@@ -109,12 +109,18 @@ class Judge {
 
   void both() {
     std::vector<Judged> sides;
-    if (scope_.reference.judged())
+    // A trace that is compared with itself is judged once.
+    const bool one = scope_.reference.trace == scope_.suspect.trace;
+    if (scope_.reference.judged() && !one)
       sides.push_back({&scope_.reference, &CheckpointResult::reference});
     if (scope_.suspect.judged()) sides.push_back({&scope_.suspect, &CheckpointResult::suspect});
     run(sides, out_);
-    settle(scope_.reference, &CheckpointResult::reference, out_.reference);
+    if (!one) settle(scope_.reference, &CheckpointResult::reference, out_.reference);
     settle(scope_.suspect, &CheckpointResult::suspect, out_.suspect);
+    if (!one) return;
+    scope_.reference = scope_.suspect;
+    out_.reference = out_.suspect;
+    for (CheckpointResult& result : out_.checkpoints) result.reference = result.suspect;
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "exec/f64/ops.h"
+#include "parity/deviate.h"
 #include "parity/rounding.h"
 #include "trace/checkpoints.h"
 
@@ -177,8 +178,10 @@ Replay::Estimated Replay::obtain(op::ValueId id, Positions positions) {
     if (const auto row = usable_row(id, positions[r]))
       row->read(0, 0, out->value.columns, out->value.row(static_cast<int64_t>(r)));
   copy_rows(derived->value, missing_rows, out->value);
-  out->variance = Matrix(out->value.rows, out->value.columns);
-  copy_rows(derived->variance, missing_rows, out->variance);
+  if (rounding_) {
+    out->variance = Matrix(out->value.rows, out->value.columns);
+    copy_rows(derived->variance, missing_rows, out->variance);
+  }
   for (const Matrix& sample : derived->samples) {
     out->samples.push_back(out->value);
     copy_rows(sample, missing_rows, out->samples.back());
@@ -208,6 +211,7 @@ Replay::Estimated Replay::derive_some(op::ValueId id, Positions positions) {
   auto outcome = evaluate(id, positions);
   if (!outcome) return nullptr;
   Estimate& out = outcome->estimate;
+  if (!rounding_) return std::make_shared<const Estimate>(std::move(out));
   if (out.samples.empty()) out.samples.assign(kSamples, out.value);
   for (size_t s = 0; s < out.samples.size(); ++s)
     parallel_rows(out.value.rows, 8 * out.value.columns, threads_, [&](int64_t row) {
@@ -229,48 +233,54 @@ Replay::Estimated Replay::derive_in_parts(op::ValueId id, Positions positions, s
     if (part == nullptr) return nullptr;
     const int64_t columns = part->value.columns;
     if (first == 0) {
-      out->value = out->variance = Matrix(count, columns);
-      out->samples.assign(kSamples, out->value);
+      out->value = Matrix(count, columns);
+      if (rounding_) out->variance = out->value;
+      if (rounding_) out->samples.assign(kSamples, out->value);
     }
     const auto append = [&](const Matrix& from, Matrix& to) {
       std::ranges::copy(from.values, to.row(static_cast<int64_t>(first)));
     };
     append(part->value, out->value);
-    append(part->variance, out->variance);
-    for (size_t s = 0; s < kSamples; ++s) append(part->samples[s], out->samples[s]);
+    if (rounding_) append(part->variance, out->variance);
+    for (size_t s = 0; s < out->samples.size(); ++s) append(part->samples[s], out->samples[s]);
     out->tainted.insert(out->tainted.end(), part->tainted.begin(), part->tainted.end());
   }
   return out;
 }
 
-std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positions) {
-  const op::Op& op = *producer_[static_cast<size_t>(id)];
+std::optional<Replay::Outcome> Replay::evaluate_op(const op::Op& op, op::ValueId id,
+                                                   Positions positions) {
   if (std::holds_alternative<op::Attention>(op.what)) return evaluate_attention(op, id, positions);
   std::vector<Estimated> inputs;
   std::vector<const Matrix*> values;
   std::vector<const Matrix*> variances;
-  for (const op::ValueId input : op.inputs) {
-    Estimated estimate = obtain(input, positions);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    Estimated estimate = obtain_input(op, i, positions);
     if (estimate == nullptr) return std::nullopt;
     values.push_back(&estimate->value);
     variances.push_back(&estimate->variance);
     inputs.push_back(std::move(estimate));
   }
-  std::vector<int32_t> tokens;
-  for (const int64_t position : positions) {
-    if (position >= static_cast<int64_t>(tokens_.size())) return std::nullopt;
-    tokens.push_back(tokens_[static_cast<size_t>(position)]);
-  }
-  const Place place{tokens, positions};
+  const auto placed = place_of(op, positions);
+  if (!placed) return std::nullopt;
+  const Place place{placed->tokens, placed->positions};
+  const op::Deviation* deviation = deviation_of(op);
   const int64_t width = program_.value(id).width;
   const Evaluate run = [&](std::span<const Matrix* const> in) {
-    return at_positions(op, positions, [&](const op::What& what) {
+    Matrix result = at_positions(op, positions, [&](const op::What& what) {
       return exec::f64::evaluate(what, in, width, place, threads_, nullptr, products_);
     });
+    if (deviation != nullptr) deviate(*deviation, in, result);
+    return result;
   };
   Outcome out;
   Estimate& estimate = out.estimate;
   estimate.value = run(values);
+  estimate.tainted.resize(positions.size());
+  for (const Estimated& input : inputs)
+    for (size_t r = 0; r < positions.size(); ++r)
+      if (input->tainted[r]) estimate.tainted[r] = true;
+  if (!rounding_) return out;
   Arithmetic arithmetic = arithmetic_of_op(op, id);
   std::vector<double> largest;
   if (std::holds_alternative<op::Linear>(op.what) && arithmetic.products.scale == Scale::kTensor) {
@@ -281,16 +291,16 @@ std::optional<Replay::Outcome> Replay::evaluate(op::ValueId id, Positions positi
     return rounding_variance(what, values, estimate.value, place, arithmetic, threads_);
   });
   estimate.variance = out.own;
-  estimate.tainted.resize(positions.size());
-  for (const Estimated& input : inputs)
-    for (size_t r = 0; r < positions.size(); ++r)
-      if (input->tainted[r]) estimate.tainted[r] = true;
   if (std::ranges::any_of(variances, [](const Matrix* m) { return !m->values.empty(); })) {
     const Matrix carried = at_positions(op, positions, [&](const op::What& what) {
       return carried_variance(what, values, variances, estimate.value, place, threads_, products_);
     });
     for (size_t i = 0; i < carried.values.size(); ++i)
       estimate.variance.values[i] += carried.values[i];
+  }
+  if (deviation != nullptr) {
+    deviate_variance(*deviation, out.own);
+    deviate_variance(*deviation, estimate.variance);
   }
   sample(run, inputs, estimate);
   return out;

@@ -39,6 +39,25 @@ class Replay {
   std::optional<std::vector<OwnError>> judge(op::ValueId id, std::span<const int64_t> positions,
                                              Settle settle = Settle::kWorst);
 
+  // How far recorded rows are from replayed ones, without what rounding explains: `expected` is 0.
+  // Many times quicker.
+  std::optional<std::vector<OwnError>> measure(op::ValueId id, std::span<const int64_t> positions);
+
+  // Takes over what the replay of another forward pass has computed, of ops before `op`: the two
+  // passes must not differ there.
+  void adopt(const Replay& other, size_t op);
+
+  // Rows as recorded, and as replayed; nothing where either cannot be had. Scores as
+  // [positions, heads * keys].
+  std::optional<Matrix> recorded_rows(op::ValueId id, std::span<const int64_t> positions) const;
+  std::optional<Matrix> replayed_rows(op::ValueId id, std::span<const int64_t> positions);
+  // Recorded, or computed from what was.
+  std::optional<Matrix> known_rows(op::ValueId id, std::span<const int64_t> positions);
+
+  // The ops whose results were not recorded at a position and that go into this value, by index,
+  // its own included.
+  std::vector<size_t> stretch(op::ValueId id, int64_t position) const;
+
   // The recorded checkpoint that a judgement of this one starts from, where others that lie between
   // the two were not recorded at the position: then it is not known which op of the stretch went
   // wrong. Empty: the stretch starts at the tokens. Nothing: all that lies before was recorded.
@@ -91,6 +110,15 @@ class Replay {
   Estimated derive_some(op::ValueId id, Positions positions);
   Estimated derive_in_parts(op::ValueId id, Positions positions, size_t rows);
   std::optional<Outcome> evaluate(op::ValueId id, Positions positions);
+  std::optional<Outcome> evaluate_op(const op::Op& op, op::ValueId id, Positions positions);
+  // Where the forward pass deviates (replay_deviation.cpp).
+  const op::Deviation* deviation_of(const op::Op& op) const;
+  Estimated obtain_input(const op::Op& op, size_t index, Positions positions);
+  struct Placed {
+    std::vector<int32_t> tokens;
+    std::vector<int64_t> positions;
+  };
+  std::optional<Placed> place_of(const op::Op& op, Positions positions) const;
   std::optional<Outcome> evaluate_attention(const op::Op& op, op::ValueId id, Positions positions);
   // What was recorded beside what it should have been.
   struct Held {
@@ -99,6 +127,9 @@ class Replay {
   };
   std::optional<Held> hold(op::ValueId id, Positions positions);
   std::optional<Matrix> actual_rows(op::ValueId id, Positions positions) const;
+  void compute_rounding(bool whether);
+  std::optional<std::vector<OwnError>> judge_recorded(op::ValueId id, Positions positions,
+                                                      Settle settle);
   // `worst_so_far`: of other positions, settled. Where only the worst counts, what is less than
   // that need not be settled.
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
@@ -124,7 +155,8 @@ class Replay {
   Products& products_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
-  int64_t end_ = 0;  // after the last position that is being judged
+  bool rounding_ = true;  // false: values alone are computed
+  int64_t end_ = 0;       // after the last position that is being judged
 };
 
 }  // namespace lockstep::parity

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/parallel.h"
+#include "parity/deviate.h"
 #include "parity/replay.h"
 
 namespace lockstep::parity {
@@ -26,6 +27,8 @@ struct AttentionReplay {
   int64_t last;   // position: k and v have one row more
   const Arithmetic& arithmetic;
   int threads;
+  const op::Deviation* deviation = nullptr;
+  std::span<const int64_t> step_ends = {};  // by row, where the deviation sees otherwise
 
   int64_t columns() const {
     return attention.heads * (part == Part::kMix ? attention.value_size : width);
@@ -55,10 +58,18 @@ struct AttentionReplay {
   }
 
  private:
+  // The keys that scores are computed for.
+  reference::Seen keys_of(size_t r) const {
+    if (deviation != nullptr && deviation->sees) return {0, std::min(last + 1, step_ends[r])};
+    return reference::seen_by(attention, positions[r]);
+  }
+
   void one(int64_t head, int64_t r, const Factors& q, const Factors& k,
            const Matrix& keys_by_column, const Factors& v, Matrix& out, Matrix* variance) const {
     const auto n = static_cast<size_t>(width);
-    const int64_t kv_head = head / (attention.heads / attention.kv_heads);
+    const int64_t kv_head = deviation != nullptr && deviation->kv_head
+                                ? deviation->kv_head(head)
+                                : head / (attention.heads / attention.kv_heads);
     std::vector<double> row(n, kHidden);
     std::vector<double> score_variances(n);
     const auto finish = [&](const std::vector<double>& values, const std::vector<double>& spread) {
@@ -70,10 +81,16 @@ struct AttentionReplay {
     if (scores != nullptr) {
       std::copy_n(scores->row(r) + head * width, width, row.begin());
     } else if (probs == nullptr) {
-      seen = reference::seen_by(attention, positions[static_cast<size_t>(r)]);
+      seen = keys_of(static_cast<size_t>(r));
       score_keys(attention, q, r, head, k, keys_by_column, kv_head, seen.first, seen.end,
                  arithmetic, row,
                  variance != nullptr ? std::span(score_variances) : std::span<double>());
+      if (deviation != nullptr && deviation->sees)
+        for (int64_t key = seen.first; key < seen.end; ++key)
+          if (!deviation->sees(positions[static_cast<size_t>(r)], key)) {
+            row[static_cast<size_t>(key)] = kHidden;
+            score_variances[static_cast<size_t>(key)] = 0;
+          }
     }
     if (part == Part::kScores) return finish(row, score_variances);
     std::vector<double> prob_variances(n);
@@ -110,10 +127,20 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   const bool from_probs = part == Part::kMix && recorded(op.outputs[2], positions);
   const bool from_scores =
       !from_probs && part != Part::kScores && recorded(op.outputs[1], positions);
-  const int64_t width = score_width(op, positions);
+  int64_t width = score_width(op, positions);
+  const op::Deviation* deviation = deviation_of(op);
+  const bool sees_otherwise = deviation != nullptr && deviation->sees;
+  std::vector<int64_t> step_ends;
+  if (sees_otherwise && !from_probs && !from_scores)
+    for (const int64_t position : positions) {
+      step_ends.push_back(step_end(trace_, position));
+      if (part == Part::kMix) width = std::max(width, step_ends.back());
+    }
   // The engine's own step may reach beyond the positions that were asked for; what it saw there
   // counts where it recorded that it did.
-  const int64_t last = from_probs || from_scores ? width - 1 : *std::ranges::max_element(positions);
+  const int64_t last = from_probs || from_scores || sees_otherwise
+                           ? width - 1
+                           : *std::ranges::max_element(positions);
   // For all rows that are judged now, so that they are found only once.
   std::vector<int64_t> all(static_cast<size_t>(std::max(last + 1, end_)));
   std::iota(all.begin(), all.end(), int64_t{0});
@@ -124,7 +151,7 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   for (size_t i = 0; i < 3; ++i) {
     const bool needed = i == 2 ? part == Part::kMix : !from_probs && !from_scores;
     if (!needed) continue;
-    inputs[i] = obtain(op.inputs[i], i == 0 ? positions : Positions(all));
+    inputs[i] = obtain_input(op, i, i == 0 ? positions : Positions(all));
     if (inputs[i] == nullptr) return std::nullopt;
   }
   const Arithmetic arithmetic = arithmetic_of_op(op, id);
@@ -136,7 +163,9 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
                                .width = width,
                                .last = last,
                                .arithmetic = arithmetic,
-                               .threads = threads_};
+                               .threads = threads_,
+                               .deviation = deviation,
+                               .step_ends = step_ends};
   const Matrix none;
   const auto value_of = [&](const Estimated& e) -> const Matrix& {
     return e != nullptr ? e->value : none;
@@ -144,9 +173,16 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   Outcome out;
   Estimate& estimate = out.estimate;
   const auto count = static_cast<int64_t>(positions.size());
-  out.own = Matrix(count, replay.columns());
-  estimate.value =
-      replay.run(value_of(inputs[0]), value_of(inputs[1]), value_of(inputs[2]), &out.own);
+  if (rounding_) out.own = Matrix(count, replay.columns());
+  const auto run = [&](const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) {
+    Matrix result = replay.run(q, k, v, variance);
+    if (deviation != nullptr && part == Part::kMix) deviate(*deviation, {}, result);
+    return result;
+  };
+  estimate.value = run(value_of(inputs[0]), value_of(inputs[1]), value_of(inputs[2]),
+                       rounding_ ? &out.own : nullptr);
+  if (deviation != nullptr && part == Part::kMix && rounding_)
+    deviate_variance(*deviation, out.own);
   estimate.variance = out.own;
   // Engines multiply what is out of sight by 0, which does not remove a NaN: any row may have it.
   estimate.tainted.resize(positions.size());
@@ -160,11 +196,8 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
                                       start.row(static_cast<int64_t>(r)) + start.columns,
                                       [](double x) { return std::isnan(x) || x == -kHidden; });
   }
-  sample(
-      [&](std::span<const Matrix* const> in) {
-        return replay.run(*in[0], *in[1], *in[2], nullptr);
-      },
-      inputs, estimate);
+  sample([&](std::span<const Matrix* const> in) { return run(*in[0], *in[1], *in[2], nullptr); },
+         inputs, estimate);
   return out;
 }
 

@@ -65,6 +65,18 @@ size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
 std::optional<std::vector<OwnError>> Replay::judge(op::ValueId id,
                                                    std::span<const int64_t> positions,
                                                    Settle settle) {
+  compute_rounding(true);
+  return judge_recorded(id, positions, settle);
+}
+
+// What was derived with it, or without, is of no use otherwise.
+void Replay::compute_rounding(bool whether) {
+  if (rounding_ != whether) derived_.clear();
+  rounding_ = whether;
+}
+
+std::optional<std::vector<OwnError>> Replay::judge_recorded(op::ValueId id, Positions positions,
+                                                            Settle settle) {
   const std::vector<int64_t> there = recorded_of(id, positions);
   if (there.empty()) return std::nullopt;
   end_ = there.back() + 1;
@@ -107,7 +119,7 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   if (!replayed) return std::nullopt;
   Estimate& estimate = replayed->estimate;
   LS_CHECK(out.actual.columns <= estimate.value.columns);
-  if (!estimate.samples.empty())
+  if (rounding_ && !estimate.samples.empty())
     parallel_rows(out.actual.rows, out.actual.columns, threads_, [&](int64_t r) {
       double spread = 0;
       for (const Matrix& sample : estimate.samples)
@@ -122,19 +134,21 @@ std::optional<std::vector<OwnError>> Replay::judge_some(
     op::ValueId id, Positions positions, Settle settle,
     const std::optional<OwnError>& worst_so_far) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
-  if (settle == Settle::kWorst && std::holds_alternative<op::Linear>(op.what) &&
-      recorded(op.inputs[0], positions))
+  if (settle == Settle::kWorst && deviation_of(op) == nullptr &&
+      std::holds_alternative<op::Linear>(op.what) && recorded(op.inputs[0], positions))
     return judge_linear(id, positions, worst_so_far);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
   const auto& [actual, replayed] = *held;
   const Estimate& estimate = replayed.estimate;
   const auto columns = static_cast<size_t>(actual.columns);
+  const std::vector<double> none(rounding_ ? 0 : columns);
   std::vector<OwnError> out(positions.size());
   parallel_rows(actual.rows, actual.columns, threads_, [&](int64_t r) {
     const auto place = static_cast<size_t>(r);
     OwnError own = compare_row({actual.row(r), columns}, {estimate.value.row(r), columns},
-                               {estimate.variance.row(r), columns}, is_scores(program_.value(id)));
+                               rounding_ ? std::span(estimate.variance.row(r), columns) : none,
+                               is_scores(program_.value(id)));
     own.position = positions[place];
     // A NaN that an input had is not this op's.
     if (own.non_finite && estimate.tainted[place]) {
@@ -146,11 +160,65 @@ std::optional<std::vector<OwnError>> Replay::judge_some(
   return out;
 }
 
+std::optional<std::vector<OwnError>> Replay::measure(op::ValueId id, Positions positions) {
+  compute_rounding(false);
+  return judge_recorded(id, positions, Settle::kAll);
+}
+
+std::optional<Matrix> Replay::recorded_rows(op::ValueId id, Positions positions) const {
+  if (recorded_of(id, positions).size() != positions.size()) return std::nullopt;
+  return actual_rows(id, positions);
+}
+
+std::optional<Matrix> Replay::replayed_rows(op::ValueId id, Positions positions) {
+  if (positions.empty()) return std::nullopt;
+  compute_rounding(false);
+  end_ = *std::ranges::max_element(positions) + 1;
+  auto out = evaluate(id, positions);
+  if (!out) return std::nullopt;
+  return std::move(out->estimate.value);
+}
+
+std::optional<Matrix> Replay::known_rows(op::ValueId id, Positions positions) {
+  if (positions.empty()) return std::nullopt;
+  compute_rounding(false);
+  end_ = *std::ranges::max_element(positions) + 1;
+  const Estimated out = obtain(id, positions);
+  if (out == nullptr) return std::nullopt;
+  return out->value;
+}
+
+void Replay::adopt(const Replay& other, size_t op) {
+  rounding_ = other.rounding_;
+  for (const auto& [key, estimate] : other.derived_)
+    if (static_cast<size_t>(producer_[static_cast<size_t>(key.first)] - program_.ops.data()) < op)
+      derived_[key] = estimate;
+}
+
+std::vector<size_t> Replay::stretch(op::ValueId id, int64_t position) const {
+  std::vector<op::ValueId> open = {id};
+  std::vector<bool> seen(program_.ops.size());
+  while (!open.empty()) {
+    const op::Op& op = *producer_[static_cast<size_t>(open.back())];
+    open.pop_back();
+    const auto index = static_cast<size_t>(&op - program_.ops.data());
+    if (seen[index]) continue;
+    seen[index] = true;
+    for (const op::ValueId input : op.inputs)
+      if (!usable_row(input, position)) open.push_back(input);
+  }
+  std::vector<size_t> out;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (seen[i]) out.push_back(i);
+  return out;
+}
+
 std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
     op::ValueId id, std::span<const int64_t> positions) {
   std::vector<std::vector<Element>> out;
   const bool scores = is_scores(program_.value(id));
   if (positions.empty()) return {};
+  compute_rounding(true);
   end_ = positions.back() + 1;
   const size_t rows = rows_at_a_time(id, positions);
   for (size_t first = 0; first < positions.size(); first += rows) {

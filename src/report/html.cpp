@@ -135,6 +135,7 @@ std::string html_report(const Comparison& c, const Subject& subject) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<title>{}</title>\n<style>{}</style></head>\n<body>\n<header{}><h1>{}</h1>",
       title, kPageStyle, c.parity ? " class=\"parity\"" : "", title);
+  for (const std::string& cause : causes(subject)) out += fmt::format("<p>{}</p>", markup(cause));
   if (const std::string why = evidence(c, subject); !why.empty())
     out += fmt::format("<p>{}</p>", markup(why));
   out += "</header>\n<dl>\n";

@@ -185,6 +185,41 @@ ordered_json evidence_json(const parity::Evidence& evidence) {
           {"missing", evidence.enough() ? ordered_json(nullptr) : ordered_json(evidence.missing)}};
 }
 
+ordered_json parameters_json(const std::vector<doctor::Parameter>& parameters) {
+  ordered_json out = ordered_json::object();
+  for (const doctor::Parameter& parameter : parameters)
+    out[parameter.name] = std::visit(
+        [](const auto& value) -> ordered_json {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, double>)
+            return number(value);
+          else
+            return value;
+        },
+        parameter.value);
+  return out;
+}
+
+ordered_json diagnoses_json(const Subject& subject) {
+  ordered_json out = ordered_json::array();
+  for (const doctor::Diagnosis& d : subject.diagnoses)
+    out.push_back({{"cause", d.cause},
+                   {"text", d.text},
+                   {"parameters", parameters_json(d.parameters)},
+                   {"side", parity::name(d.side)},
+                   {"checkpoint", d.checkpoint},
+                   {"layers", d.layers},
+                   {"positions", d.positions},
+                   {"proof", d.proved ? "proved" : "consistent"},
+                   {"evidence",
+                    {{"rows", d.rows},
+                     {"explained", d.explained},
+                     {"ratio_before", number(d.ratio_before)},
+                     {"ratio_after", number(d.ratio_after)}}},
+                   {"fix", d.fix},
+                   {"alternatives", d.alternatives}});
+  return out;
+}
+
 }  // namespace
 
 std::string json_report(const parity::Comparison& c, const Subject& subject) {
@@ -193,6 +228,7 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   out["verdict"] = c.verdict;
   out["headline"] = headline(c);
   out["first_defect"] = c.first_defect ? defect_json(*c.first_defect) : ordered_json(nullptr);
+  out["diagnoses"] = diagnoses_json(subject);
   out["defects"] = c.defects;
   out["coverage"] = number(c.coverage);
   out["judged"] = number(c.judged);
@@ -235,6 +271,30 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   out["checkpoints"] = ordered_json::array();
   for (const CheckpointResult& result : c.checkpoints)
     out["checkpoints"].push_back(checkpoint_json(result));
+  return json_text(out, 1) + "\n";
+}
+
+std::string diagnosis_json(const parity::Comparison& c, const Subject& subject) {
+  ordered_json out;
+  out["parity"] = c.parity;
+  out["verdict"] = c.verdict;
+  out["headline"] = headline(c);
+  out["first_defect"] = c.first_defect ? defect_json(*c.first_defect) : ordered_json(nullptr);
+  out["diagnoses"] = diagnoses_json(subject);
+  for (size_t i = 0; i < subject.diagnoses.size(); ++i) {
+    const doctor::Diagnosis& d = subject.diagnoses[i];
+    ordered_json attempts = ordered_json::array();
+    for (const doctor::Attempt& attempt : d.attempts)
+      attempts.push_back(
+          {{"cause", attempt.cause},
+           {"text", attempt.text},
+           {"error", number(attempt.error)},
+           {"ratio", attempt.ratio < 0 ? ordered_json(nullptr) : number(attempt.ratio)}});
+    out["diagnoses"][i]["checkpoints"] = d.checkpoints;
+    out["diagnoses"][i]["tried"] = d.tried;
+    out["diagnoses"][i]["error_before"] = number(d.error_before);
+    out["diagnoses"][i]["attempts"] = std::move(attempts);
+  }
   return json_text(out, 1) + "\n";
 }
 

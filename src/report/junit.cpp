@@ -92,7 +92,9 @@ class Suite {
 
 std::string junit_report(const parity::Comparison& c, const Subject& subject) {
   Suite suite;
-  const std::string sentence = headline(c) + ". " + evidence(c, subject);
+  std::string sentence = headline(c) + ". ";
+  for (const std::string& cause : causes(subject)) sentence += cause + " ";
+  sentence += evidence(c, subject);
   // The whole, so that a failure without a failing checkpoint (other prompts, a fork) shows.
   double replays = 0;
   for (const CheckpointResult& result : c.checkpoints) replays += result.seconds;

@@ -50,6 +50,7 @@ std::string markdown_report(const parity::Comparison& c, const Subject& subject)
                                 : c.verdict == "inconclusive" ? "❔"
                                                               : "❌",
                                 escaped(headline(c)));
+  for (const std::string& cause : causes(subject)) out += escaped(cause) + "\n\n";
   if (const std::string why = evidence(c, subject); !why.empty()) out += escaped(why) + "\n\n";
   out += "| | |\n|---|---|\n";
   for (const Fact& fact : facts(c, subject))

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/terminal.h"
+#include "doctor/diagnosis.h"
 #include "parity/compare.h"
 
 namespace lockstep::report {
@@ -25,12 +26,13 @@ struct TokenPair {
   std::optional<std::string> suspect_text;
 };
 
-// What was compared.
+// What was compared, and what is known of it besides.
 struct Subject {
   Party reference;
   Party suspect;
   std::string model;  // the file that was replayed; empty: none
   std::optional<TokenPair> difference;
+  std::vector<doctor::Diagnosis> diagnoses;  // of what is wrong
 };
 
 Party describe(const trace::Trace& trace);
@@ -43,6 +45,10 @@ std::string json_report(const parity::Comparison& comparison,
 std::string junit_report(const parity::Comparison& comparison, const Subject& subject);
 std::string markdown_report(const parity::Comparison& comparison, const Subject& subject);
 std::string csv_report(const parity::Comparison& comparison);  // a line a checkpoint
+// Every experiment of the doctor, with its score.
+std::string diagnosis_report(const Subject& subject, int64_t width, const Paint& paint);
+// `diagnoses` alone, as in json_report.
+std::string diagnosis_json(const parity::Comparison& comparison, const Subject& subject);
 // One page that needs nothing from elsewhere.
 std::string html_report(const parity::Comparison& comparison, const Subject& subject);
 

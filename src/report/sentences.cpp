@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <span>
 
+#include <fmt/ranges.h>
+
 #include "base/text.h"
 #include "report/summary.h"
 
@@ -202,6 +204,24 @@ std::string headline(const Comparison& c) {
     out += "every op within rounding, differences only inherited";
   if (!c.unproved.empty()) out += fmt::format("; nothing was proved: {}", printable(c.unproved));
   return fmt::format("{}; {}", out, covered);
+}
+
+std::vector<std::string> causes(const Subject& subject) {
+  std::vector<std::string> out;
+  for (const doctor::Diagnosis& d : subject.diagnoses) {
+    const char* side = d.side == Side::kReference ? ", in the reference" : "";
+    const std::string lead =
+        d.cause == doctor::kUnknown
+            ? fmt::format("Cause{}", side)
+            : fmt::format("Cause{}: {} ({})", side, d.cause, d.proved ? "proved" : "consistent");
+    std::string line = fmt::format("{}. {}.", lead, printable(d.text));
+    if (d.layers.size() > 1) line += fmt::format(" Layers {}.", ranges_text(d.layers));
+    if (!d.alternatives.empty())
+      line += fmt::format(" Explains it as well: {}.", fmt::join(d.alternatives, ", "));
+    if (!d.fix.empty()) line += fmt::format(" {}", d.fix);
+    out.push_back(std::move(line));
+  }
+  return out;
 }
 
 std::string evidence(const Comparison& c, const Subject& subject) {

@@ -30,6 +30,9 @@ std::string headline(const parity::Comparison& comparison);
 // The evidence of the headline, a sentence or two; empty where there is nothing to add.
 std::string evidence(const parity::Comparison& comparison, const Subject& subject);
 
+// A sentence for each cause that was found, with what to look at in the engine.
+std::vector<std::string> causes(const Subject& subject);
+
 std::string token_sentence(const TokenPair& pair);
 std::string fork_sentence(const parity::Comparison& comparison);  // where there is a fork
 // Whether all positions that were compared were replayed too.

@@ -101,6 +101,7 @@ std::string terminal_report(const parity::Comparison& c, const Subject& subject,
   // Lines are wrapped first and painted after: escape sequences have no width.
   const std::string first = wrapped(headline(c), width, 0);
   std::string out = paint.bold(c.parity ? paint.green(first) : paint.red(first)) + "\n";
+  for (const std::string& cause : causes(subject)) out += wrapped(cause, width, 0) + "\n";
   if (const std::string why = evidence(c, subject); !why.empty())
     out += wrapped(why, width, 0) + "\n";
   out += "\n";

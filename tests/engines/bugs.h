@@ -1,13 +1,13 @@
 // Test-only: the bugs that engines have, each as a change of one op or a quirk of one value.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "doctor/alterations.h"
 #include "engine.h"
 #include "op/program.h"
 
@@ -15,19 +15,21 @@ namespace lockstep::engines {
 
 // A program with one bug in it.
 struct Patient {
-  op::Program program;
-  Quirk quirk;
-  std::deque<std::vector<float>> weights;  // altered ones, which the program points to
+  explicit Patient(const op::Program& program) : altered(program) {}
 
-  // The op that computes a value ("q" in layer 1), or null. `root` goes on to the projection where
+  doctor::Altered altered;
+  Quirk quirk;
+
+  const op::Program& program() const { return altered.program(); }
+  // The op that computes a value ("q" in layer 1), by index. `root` goes on to the projection where
   // the value is a slice, a scaled or a normalized form of it.
-  op::Op* find(const std::string& name, int64_t layer);
-  op::Op* root(const std::string& name, int64_t layer);
-  op::Weight keep(const op::Weight& like, std::vector<float> values, int64_t rows, int64_t columns);
+  std::optional<size_t> find(const std::string& name, int64_t layer) const;
+  std::optional<size_t> root(const std::string& name, int64_t layer) const;
 };
 
 struct Bug {
   std::string name;
+  std::string cause;  // by docs/diagnosis.md
   // Makes the bug in a layer; tells the value that is wrong first, or nothing where the
   // architecture has no such thing. `position`: for what happens at one position only.
   std::function<std::optional<op::ValueId>(Patient&, int64_t layer, int64_t position)> make;
@@ -38,5 +40,11 @@ struct Bug {
 };
 
 std::span<const Bug> bugs();
+
+// A patient whose op that computes a value, named in full, is altered.
+Patient altered(const op::Program& program, const std::string& value,
+                const doctor::Alteration& alteration);
+// The result at one position is that of the position before.
+doctor::Alteration stale_at(int64_t position);
 
 }  // namespace lockstep::engines

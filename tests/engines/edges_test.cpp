@@ -36,6 +36,10 @@ class Edges : public testing::Test {
     return lab_.record(job_, style, program_, quirk);
   }
 
+  trace::Trace record_bug(const std::string& value, const doctor::Alteration& alteration) {
+    return lab_.record(job_, {}, engines::altered(program_, value, alteration));
+  }
+
   trace::Trace altered(const trace::Trace& trace, DType dtype,
                        const std::function<bool(Tensor&)>& alter,
                        const std::function<void(trace::Manifest&)>& alter_manifest = {}) {
@@ -114,8 +118,9 @@ TEST_F(Edges, GenerationAlone) {
     EXPECT_EQ(found.evidence.needed - found.evidence.found, 1);
   }
   job_.checkpoints = "ops";
-  const Quirk quirk{Quirk::Kind::kStaleValue, id("blk.1.attn_mix"), 3};
-  expect_defect(reference, record({}, quirk), "blk.1.attn_mix", job_.prompt, Verdict::kDefect);
+  const auto stale = doctor::cache_row(doctor::kValues, 3, 2);
+  expect_defect(reference, record_bug("blk.1.attn_mix", stale), "blk.1.attn_mix", job_.prompt,
+                Verdict::kDefect);
 }
 
 TEST_F(Edges, CoarserInTheTraceThanComputed) {
@@ -124,9 +129,10 @@ TEST_F(Edges, CoarserInTheTraceThanComputed) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     const auto coarse = altered(exact, dtype, [](Tensor&) { return true; });
     expect_clean(reference, coarse);
-    const Quirk quirk{Quirk::Kind::kStaleRow, id("blk.1.ffn_up"), 4};
-    expect_defect(reference, altered(record({}, quirk), dtype, [](Tensor&) { return true; }),
-                  "blk.1.ffn_up", 4, Verdict::kDefect);
+    expect_defect(
+        reference,
+        altered(record_bug("blk.1.ffn_up", stale_at(4)), dtype, [](Tensor&) { return true; }),
+        "blk.1.ffn_up", 4, Verdict::kDefect);
   }
 }
 
@@ -160,10 +166,10 @@ TEST_F(Edges, ANanIsTheDefectOfWhoMadeIt) {
 
 TEST_F(Edges, MasksAreDefectsNotGarbage) {
   const auto reference = record();
-  const op::ValueId mix = id("blk.1.attn_mix");
-  expect_defect(reference, record({}, {Quirk::Kind::kSeesNext, mix, -1}), "blk.1.attn_scores", 0,
+  const std::string mix = "blk.1.attn_mix";
+  expect_defect(reference, record_bug(mix, doctor::sees_next()), "blk.1.attn_scores", 0,
                 Verdict::kDefect);
-  expect_defect(reference, record({}, {Quirk::Kind::kNotItself, mix, -1}), "blk.1.attn_scores", 1,
+  expect_defect(reference, record_bug(mix, doctor::not_itself()), "blk.1.attn_scores", 1,
                 Verdict::kDefect);
 }
 
@@ -174,8 +180,8 @@ TEST_F(Edges, SoftmaxWithoutTheMaximumIsHonest) {
 // Both sides with the same defect, and a defect in each.
 TEST_F(Edges, Sides) {
   const auto good = record({.order = Order::kLanes4});
-  const auto bad = record({}, {Quirk::Kind::kStaleRow, id("blk.1.ffn_up"), 4});
-  const auto worse = record({}, {Quirk::Kind::kStaleRow, id("blk.0.ffn_up"), 4});
+  const auto bad = record_bug("blk.1.ffn_up", stale_at(4));
+  const auto worse = record_bug("blk.0.ffn_up", stale_at(4));
   const auto both = lab_.compare(bad, bad);
   ASSERT_TRUE(both.first_defect);
   EXPECT_EQ(both.first_defect->side, parity::Side::kBoth);

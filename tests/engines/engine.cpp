@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -33,8 +34,9 @@ struct Rows {
 template <class T>
 class HonestEngine : public exec::Executor {
  public:
-  HonestEngine(const op::Program& program, const Style& style, const Quirk& quirk)
-      : Executor(program), style_(style), quirk_(quirk) {}
+  HonestEngine(const op::Program& program, const Style& style, const Quirk& quirk,
+               const op::Deviations& deviations)
+      : Executor(program), style_(style), quirk_(quirk), deviations_(deviations) {}
 
   DType dtype() const override {
     return std::is_same_v<T, double> && !style_.shows_floats ? DType::kF64 : DType::kF32;
@@ -47,13 +49,19 @@ class HonestEngine : public exec::Executor {
     count_ = static_cast<int64_t>(step.tokens.size());
     std::vector<Rows<T>> values(program().values.size());
     size_t layer = 0;
-    for (const op::Op& op : program().ops) {
+    tokens_.resize(static_cast<size_t>(positions()));
+    tokens_.insert(tokens_.end(), step.tokens.begin(), step.tokens.end());
+    for (size_t index = 0; index < program().ops.size(); ++index) {
+      const op::Op& op = program().ops[index];
+      const auto deviation = deviations_.find(index);
+      deviation_ = deviation != deviations_.end() ? deviation->second : op::Deviation();
       std::vector<Rows<T>> inputs;
       for (const op::ValueId id : op.inputs) inputs.push_back(values[static_cast<size_t>(id)]);
       const op::ValueId id = op.outputs[0];
       const bool concerned = id == quirk_.value;
       kind_ = concerned ? quirk_.kind : Kind::kNone;
       for (Rows<T>& input : inputs) alter_input(input);
+      for (size_t i = 0; i < inputs.size(); ++i) deviate_input(index, i, inputs[i]);
       Rows<T>& out = values[static_cast<size_t>(id)];
       out = Rows<T>(count_, program().value(id).width);
       Rows<T> scores;
@@ -64,6 +72,7 @@ class HonestEngine : public exec::Executor {
       } else {
         std::visit([&](const auto& what) { run(what, inputs, step.tokens, out); }, op.what);
       }
+      deviate_output(index, inputs, out);
       round(out);
       alter_output(out);
       show(step, id, out, {out.rows, out.columns});
@@ -140,23 +149,64 @@ class HonestEngine : public exec::Executor {
   void alter_input(Rows<T>& input) {
     if (kind_ == Kind::kHalfInput) round_all(input.values, DType::kF16);
     if (kind_ == Kind::kBfloatInput) round_all(input.values, DType::kBF16);
-    if (kind_ == Kind::kStaleInput) {
-      const Rows<T> fresh = input;
-      for (int64_t t = 1; t < count_; ++t)
-        std::copy_n(fresh.row(t - 1), input.columns, input.row(t));
-      if (!previous_.empty()) std::ranges::copy(previous_, input.row(0));
-      previous_.assign(fresh.row(count_ - 1), fresh.row(count_ - 1) + input.columns);
+  }
+
+  // Rows of all positions so far, by op and input; of results under kResult.
+  static constexpr size_t kResult = 99;
+  void remember(size_t op, size_t input, const Rows<T>& rows) {
+    auto& all = history_[{op, input}];
+    all.resize(static_cast<size_t>(positions()));
+    for (int64_t t = 0; t < count_; ++t) all.emplace_back(rows.row(t), rows.row(t) + rows.columns);
+  }
+
+  // The row of another position, where it is there already.
+  void recall(size_t op, size_t input, int64_t position, Rows<T>& rows, int64_t t) const {
+    const auto& all = history_.at({op, input});
+    if (position == op::Deviation::kZeros)
+      std::fill_n(rows.row(t), rows.columns, T(0));
+    else if (position < std::ssize(all))
+      std::ranges::copy(all[static_cast<size_t>(position)], rows.row(t));
+  }
+
+  static void take_columns(const std::vector<int64_t>& columns, Rows<T>& rows) {
+    if (columns.empty()) return;
+    const Rows<T> before = rows;
+    for (int64_t t = 0; t < rows.rows; ++t)
+      for (int64_t c = 0; c < rows.columns; ++c) {
+        const int64_t from = columns[static_cast<size_t>(c)];
+        rows.row(t)[c] = from == op::Deviation::kZeros ? T(0) : before.row(t)[from];
+      }
+  }
+
+  void deviate_input(size_t op, size_t index, Rows<T>& input) {
+    if (deviation_.reads) {
+      remember(op, index, input);
+      for (int64_t t = 0; t < count_; ++t)
+        recall(op, index, deviation_.reads(index, positions() + t), input, t);
     }
+    if (index == 0) take_columns(deviation_.input_columns, input);
+  }
+
+  void deviate_output(size_t op, const std::vector<Rows<T>>& inputs, Rows<T>& out) {
+    if (deviation_.function)
+      for (size_t i = 0; i < out.values.size(); ++i)
+        out.values[i] =
+            static_cast<T>(deviation_.function(static_cast<double>(inputs[0].values[i]))) *
+            (inputs.size() > 1 ? inputs[1].values[i] : T(1));
+    take_columns(deviation_.columns, out);
+    for (T& value : out.values) value *= static_cast<T>(deviation_.factor);
+    const T limit = static_cast<T>(deviation_.limit);
+    if (limit > 0)
+      for (T& value : out.values) value = std::clamp(value, -limit, limit);
+    if (!deviation_.result_of) return;
+    remember(op, kResult, out);
+    for (int64_t t = 0; t < count_; ++t)
+      recall(op, kResult, deviation_.result_of(positions() + t), out, t);
   }
 
   void alter_output(Rows<T>& out) {
     if (kind_ == Kind::kBfloatOutput) round_all(out.values, DType::kBF16);
     const int64_t t = quirk_.position - positions();
-    if (kind_ == Kind::kStaleRow) {
-      if (t >= 0 && t < count_)
-        std::copy_n(t > 0 ? out.row(t - 1) : previous_.data(), out.columns, out.row(t));
-      previous_.assign(out.row(count_ - 1), out.row(count_ - 1) + out.columns);
-    }
     if (t < 0 || t >= count_) return;
     if (kind_ == Kind::kNan) out.row(t)[out.columns / 2] = std::numeric_limits<T>::quiet_NaN();
     if (kind_ == Kind::kInfinity) out.row(t)[out.columns / 2] = std::numeric_limits<T>::infinity();
@@ -165,10 +215,20 @@ class HonestEngine : public exec::Executor {
   using Inputs = std::vector<Rows<T>>;
   using Tokens = std::span<const exec::TokenId>;
 
-  void run(const op::Embed& embed, const Inputs&, Tokens tokens, Rows<T>& out) {
+  // What an op takes for the position of a row.
+  int64_t position_of(int64_t t) const {
+    const int64_t position = positions() + t;
+    return deviation_.position ? deviation_.position(position) : position;
+  }
+
+  void run(const op::Embed& embed, const Inputs&, Tokens, Rows<T>& out) {
     for (int64_t t = 0; t < count_; ++t) {
-      const int64_t row = embed.index == op::Embed::Index::kToken ? tokens[static_cast<size_t>(t)]
-                                                                  : positions() + t;
+      int64_t owner = positions() + t;
+      if (deviation_.reads) owner = deviation_.reads(0, owner);
+      int64_t row = position_of(t);
+      if (embed.index == op::Embed::Index::kToken)
+        row = tokens_[static_cast<size_t>(owner)] + deviation_.token_offset;
+      row = (row + embed.table.rows) % embed.table.rows;
       std::ranges::copy(matrix_row(embed.table, row), out.row(t));
     }
   }
@@ -227,7 +287,7 @@ class HonestEngine : public exec::Executor {
     const bool adjacent = rope.pairing == op::Rope::Pairing::kAdjacent;
     const int64_t pairs = rope.dims / 2;
     for (int64_t t = 0; t < count_; ++t) {
-      const int64_t position = positions() + t + (kind_ == Kind::kNextPosition ? 1 : 0);
+      const int64_t position = position_of(t);
       for (int64_t pair = 0; pair < pairs; ++pair) {
         const T angle = static_cast<T>(position) * static_cast<T>(exact[static_cast<size_t>(pair)]);
         const T c = std::cos(angle) * magnitude;
@@ -290,16 +350,14 @@ class HonestEngine : public exec::Executor {
       round_numbers(std::span<T>(v), v.size(), style_.cache);
       if (kind_ == Kind::kHalfCache) round_all(k, DType::kF16);
       if (kind_ == Kind::kHalfCache) round_all(v, DType::kF16);
-      const bool here = positions() + t == quirk_.position;
-      cache.k.push_back(kind_ == Kind::kStaleKey && here ? cache.k.back() : k);
-      cache.v.push_back(kind_ == Kind::kStaleValue && here ? cache.v.back() : v);
+      cache.k.push_back(std::move(k));
+      cache.v.push_back(std::move(v));
     }
   }
 
   bool sees(const op::Attention& attention, int64_t position, int64_t other) const {
-    if (kind_ == Kind::kNoMask) return true;
-    if (kind_ == Kind::kNotItself && other == position && position > 0) return false;
-    if (other > position + (kind_ == Kind::kSeesNext ? 1 : 0)) return false;
+    if (deviation_.sees) return deviation_.sees(position, other);
+    if (other > position) return false;
     return attention.window == 0 || other > position - attention.window;
   }
 
@@ -315,7 +373,7 @@ class HonestEngine : public exec::Executor {
     constexpr T kNothing = -std::numeric_limits<T>::infinity();
     for (int64_t head = 0; head < attention.heads; ++head) {
       const int64_t group = attention.heads / attention.kv_heads;
-      const int64_t kv = kind_ == Kind::kInterleaved ? head % attention.kv_heads : head / group;
+      const int64_t kv = deviation_.kv_head ? deviation_.kv_head(head) : head / group;
       for (int64_t t = 0; t < count_; ++t) {
         T* score = scores.row(head * count_ + t);
         T* prob = probs.row(head * count_ + t);
@@ -328,6 +386,10 @@ class HonestEngine : public exec::Executor {
                      dot(q.span(t, head * attention.head_size, attention.head_size),
                          std::span(key).subspan(static_cast<size_t>(kv * attention.head_size),
                                                 static_cast<size_t>(attention.head_size)));
+          if (attention.soft_cap > 0) {
+            const T cap = static_cast<T>(attention.soft_cap);
+            score[p] = cap * std::tanh(score[p] / cap);
+          }
           largest = std::max(largest, score[p]);
         }
         if (kind_ == Kind::kNoMaximum) largest = 0;
@@ -376,7 +438,10 @@ class HonestEngine : public exec::Executor {
   int64_t count_ = 0;        // tokens of the step
   std::vector<Cache> caches_;
   std::map<const std::byte*, std::vector<T>> rounded_;  // matrices, by where they lie
-  std::vector<T> previous_;  // last row of the step before, for stale rows
+  const op::Deviations deviations_;
+  op::Deviation deviation_;                                                   // of the op that runs
+  std::vector<int32_t> tokens_;                                               // by position
+  std::map<std::pair<size_t, size_t>, std::vector<std::vector<T>>> history_;  // for deviations
   Rows<T> logits_;
 };
 
@@ -397,9 +462,10 @@ trace::Precision precision_of(const Style& style) {
 }
 
 std::unique_ptr<exec::Executor> make_engine(const op::Program& program, const Style& style,
-                                            const Quirk& quirk) {
-  if (style.doubles) return std::make_unique<HonestEngine<double>>(program, style, quirk);
-  return std::make_unique<HonestEngine<float>>(program, style, quirk);
+                                            const Quirk& quirk, const op::Deviations& deviations) {
+  if (style.doubles)
+    return std::make_unique<HonestEngine<double>>(program, style, quirk, deviations);
+  return std::make_unique<HonestEngine<float>>(program, style, quirk, deviations);
 }
 
 }  // namespace lockstep::engines

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "exec/executor.h"
+#include "op/deviation.h"
 #include "parity/test_support.h"
 #include "trace/manifest.h"
 
@@ -33,25 +34,16 @@ struct Style {
 
 trace::Precision precision_of(const Style& style);
 
-// A bug that is no change of the program: something happens to one value on its way.
+// What happens to the numbers of one value on their way: no other op or row, but other digits.
 struct Quirk {
   enum class Kind {
     kNone,
     kHalfInput,     // the op reads its input rounded to half precision
     kBfloatInput,   // the same, bfloat16
     kBfloatOutput,  // its result is rounded to bfloat16
-    kStaleInput,    // it reads the previous token's row
     kNan,           // one NaN in its result at `position`
     kInfinity,      // one infinity
-    kStaleRow,      // its result at `position` is the previous token's
-    kStaleKey,      // the cache keeps an old key at `position` (seen by later tokens)
-    kStaleValue,    // and an old value
     kHalfCache,     // keys and values are kept in half precision
-    kSeesNext,      // the mask lets the next position through
-    kNotItself,     // the mask hides the token itself (but for the first)
-    kNoMask,        // all of the step is seen
-    kInterleaved,   // query head h reads key head h mod kv_heads
-    kNextPosition,  // the rotation takes position + 1
     kNoMaximum,     // no bug: the softmax does not subtract the largest score
   };
   Kind kind = Kind::kNone;
@@ -60,6 +52,7 @@ struct Quirk {
 };
 
 std::unique_ptr<exec::Executor> make_engine(const op::Program& program, const Style& style,
-                                            const Quirk& quirk = {});
+                                            const Quirk& quirk = {},
+                                            const op::Deviations& deviations = {});
 
 }  // namespace lockstep::engines

@@ -81,8 +81,8 @@ op::Program Lab::program(const Job& run) const {
 }
 
 trace::Trace Lab::record(const Job& run, const Style& style, const op::Program& program,
-                         const Quirk& quirk) {
-  const auto engine = make_engine(program, style, quirk);
+                         const Quirk& quirk, const op::Deviations& deviations) {
+  const auto engine = make_engine(program, style, quirk, deviations);
   trace::Manifest start;
   start.engine.name = style.name;
   start.engine.precision = precision_of(style);
@@ -104,6 +104,10 @@ trace::Trace Lab::record(const Job& run, const Style& style, const op::Program& 
   const auto outcome = recorder->finish(run.tokens);
   LS_CHECK(outcome.ok(), "{}", outcome.error().message);
   return must(trace::Trace::open(folder));
+}
+
+trace::Trace Lab::record(const Job& run, const Style& style, const Patient& patient) {
+  return record(run, style, patient.program(), patient.quirk, patient.altered.forward().deviations);
 }
 
 parity::Comparison Lab::compare(const trace::Trace& reference, const trace::Trace& suspect) const {

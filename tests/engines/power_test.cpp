@@ -40,11 +40,10 @@ void measure(const std::string& subject, Lab lab) {
   for (const Mistake& mistake : mistakes()) {
     SCOPED_TRACE(fmt::format("{}, {}", subject, mistake.name));
     const auto finds = [&](double change) {
-      Patient patient{program, {}, {}};
-      op::Op* op = patient.find(mistake.value, 1);
+      Patient patient(program);
+      op::Op* op = &patient.altered.op(*patient.find(mistake.value, 1));
       mistake.make(op->what, change);
-      const auto suspect =
-          lab.record(job, {.order = parity::Order::kLanes8}, patient.program, patient.quirk);
+      const auto suspect = lab.record(job, {.order = parity::Order::kLanes8}, patient);
       const auto found = lab.compare(honest, suspect);
       if (found.first_defect) {
         EXPECT_EQ(found.first_defect->checkpoint, "blk.1." + mistake.value);

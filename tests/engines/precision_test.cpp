@@ -110,24 +110,23 @@ TEST_P(Precisions, BugsAreStillFound) {
   job_.checkpoints = "all";
   const op::Program program = lab_->program(job_);
   const auto reference = lab_->record(job_, {.name = "f64", .doubles = true}, program);
-  const auto value = [&](const std::string& name) {
-    size_t i = 0;
-    while (program.values.at(i).name != name) ++i;
-    return static_cast<op::ValueId>(i);
+  const auto previous = [](int64_t position) { return std::max<int64_t>(0, position - 1); };
+  struct Planted {
+    const char* value;
+    doctor::Alteration alteration;
+    const char* expected;
   };
-  const std::vector<Quirk> quirks = {
-      {Quirk::Kind::kStaleRow, value("blk.1.q"), 5},
-      {Quirk::Kind::kStaleInput, value("blk.0.ffn_out"), -1},
-      {Quirk::Kind::kNotItself, value("blk.1.attn_mix"), -1},
-      {Quirk::Kind::kStaleRow, value("blk.0.ffn_norm"), 4},
+  const std::vector<Planted> planted = {
+      {"blk.1.q", stale_at(5), "blk.1.q"},
+      {"blk.0.ffn_out", doctor::reads_rows(previous), "blk.0.ffn_out"},
+      // A wrong mask shows in the scores.
+      {"blk.1.attn_mix", doctor::not_itself(), "blk.1.attn_scores"},
+      {"blk.0.ffn_norm", stale_at(4), "blk.0.ffn_norm"},
   };
   for (const Style& style : rounding_styles())
-    for (const Quirk& quirk : quirks) {
+    for (const auto& [value, alteration, expected] : planted) {
       if (skips(++number_)) continue;
-      const auto suspect = lab_->record(job_, style, program, quirk);
-      // A wrong mask shows in the scores.
-      const bool mask = quirk.kind == Quirk::Kind::kNotItself;
-      const std::string expected = mask ? "blk.1.attn_scores" : program.value(quirk.value).name;
+      const auto suspect = lab_->record(job_, style, altered(program, value, alteration));
       SCOPED_TRACE(fmt::format("{}, {}, seed {}", style.name, expected, seed_));
       const auto found = lab_->compare(reference, suspect);
       ASSERT_TRUE(found.first_defect) << describe(found);

@@ -1,0 +1,236 @@
+#include "cli/compared_traces.h"
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+
+#include "base/notice.h"
+#include "base/temporary_folder.h"
+#include "base/text.h"
+#include "cli/log_problems.h"
+#include "cli/model_path.h"
+#include "doctor/doctor.h"
+#include "gguf/fingerprint.h"
+#include "parity/scope.h"
+#include "tokenizer/tokenizer.h"
+#include "trace/jsonl_import.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The doctor may take as long as the comparison did, and at least this many seconds.
+constexpr double kLeastSeconds = 5;
+
+// What ends the program waits while this lives, and ends it then: nothing is left behind that must
+// be cleared away.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// A trace's folder, or a JSONL log, which is turned into a trace first. What cannot be read of a
+// log is told.
+Result<trace::Trace> open_trace_or_log(const std::string& path) {
+  std::error_code failed;
+  if (!fs::exists(path, failed)) return error("{}: no such trace or log", path);
+  if (fs::is_directory(path, failed)) return trace::Trace::open(path);
+  const HeldSignals held;  // until the folder is gone
+  LS_TRY(const TemporaryFolder folder, TemporaryFolder::create());
+  LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, folder.path().string()));
+  print_problems(outcome.problems, path, "lockstep import --json");
+  return trace::Trace::open(folder.path().string());  // stays mapped when the folder goes
+}
+
+// Where a trace's model may lie: where it lay when it ran, beside the trace, here, or among the
+// models that we know by name.
+std::vector<std::string> candidates(const trace::Trace& trace, const std::string& given_path) {
+  const trace::ModelInfo& info = trace.manifest().model;
+  const std::string name = fs::path(info.file).filename().string();
+  std::vector<std::string> out;
+  if (!info.path.empty()) out.push_back(info.path);
+  if (!info.file.empty()) out.push_back(info.file);
+  if (!name.empty()) {
+    out.push_back((fs::path(given_path).parent_path() / name).string());
+    out.push_back(name);
+  }
+  return out;
+}
+
+// Without -m: the model that the manifests name. A file counts where it has their fingerprint or,
+// where there is none, where the engine says that it lay. Nothing found: why, a clause.
+struct Found {
+  std::string path;
+  std::string why_not;
+};
+
+Found find_recorded_model(const trace::Trace& reference, const trace::Trace& suspect,
+                          const TracePaths& paths) {
+  const trace::ModelInfo& a = reference.manifest().model;
+  const trace::ModelInfo& b = suspect.manifest().model;
+  if (!a.fingerprint.empty() && !b.fingerprint.empty() && a.fingerprint != b.fingerprint)
+    return {"", "the sides ran different model files; -m chooses one"};
+  const std::string& wanted = a.fingerprint.empty() ? b.fingerprint : a.fingerprint;
+  std::string looked;
+  for (const auto& [trace, given] :
+       {std::pair(&reference, &paths.reference), std::pair(&suspect, &paths.suspect)})
+    for (const std::string& candidate : candidates(*trace, *given)) {
+      // Without a fingerprint a name alone is not enough: another file may have it.
+      if (wanted.empty() && candidate != trace->manifest().model.path) continue;
+      const auto path = model_path(candidate);
+      const auto file = path.ok() ? gguf::File::open(*path) : Result<gguf::File>(path.error());
+      const bool same = file.ok() && (wanted.empty() || gguf::fingerprint(*file) == wanted);
+      if (same) return {*path, ""};
+      if (looked.find(candidate) == std::string::npos)
+        looked += fmt::format("{}{}{}", looked.empty() ? "" : ", ", candidate,
+                              file.ok() ? " (another file)" : "");
+    }
+  if (looked.empty()) return {"", "no model file was given (-m), and the traces name none"};
+  return {"", fmt::format("no model file was given (-m); looked for {} at {} and did not find it",
+                          printable(a.file.empty() ? b.file : a.file), printable(looked, 300))};
+}
+
+// Engines may record under their own names; the manifest says whose they are.
+void rename_checkpoints(const std::optional<trace::NameMap>& given, trace::Trace& trace) {
+  const std::string& engine = trace.manifest().engine.name;
+  const trace::NameMap* map = given && given->engine() == engine ? &*given : nullptr;
+  if (map == nullptr) map = trace::find_name_map(engine);
+  if (map != nullptr) trace.rename(*map);
+}
+
+Result<std::optional<trace::NameMap>> read_names(const std::string& path) {
+  if (path.empty()) return std::optional<trace::NameMap>();
+  LS_TRY(const MappedFile file, MappedFile::open(path));
+  const auto bytes = file.bytes();
+  LS_TRY(trace::NameMap map,
+         trace::NameMap::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path));
+  return std::optional(std::move(map));
+}
+
+struct OpenModel {
+  std::optional<model::Model> model;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where there is none
+  std::string path;
+  std::string why_not;  // where there is none
+};
+
+Result<OpenModel> open_model(const TracePaths& paths, const trace::Trace& reference,
+                             const trace::Trace& suspect) {
+  OpenModel out;
+  if (!paths.model.empty()) {
+    LS_TRY(out.path, model_path(paths.model));
+  } else {
+    const Found found = find_recorded_model(reference, suspect, paths);
+    out.why_not = found.why_not;
+    if (found.path.empty()) return out;
+    out.path = found.path;
+    notice("replaying with {}, the model that the traces name\n", out.path);
+  }
+  LS_TRY(out.model, model::Model::load(out.path));
+  if (auto loaded = tokenizer::Tokenizer::load(out.model->file()); loaded.ok())
+    out.tokenizer = std::move(*loaded);
+  return out;
+}
+
+std::optional<report::TokenPair> first_difference(const parity::Comparison& comparison,
+                                                  const trace::Trace& reference,
+                                                  const trace::Trace& suspect,
+                                                  const OpenModel& model) {
+  if (!comparison.tokens.first_difference) return std::nullopt;
+  report::TokenPair pair;
+  pair.index = *comparison.tokens.first_difference;
+  const auto show = [&](const trace::Trace& trace, std::optional<int32_t>& id,
+                        std::optional<std::string>& text) {
+    const auto& tokens = trace.manifest().tokens;
+    if (pair.index >= static_cast<int64_t>(tokens.size())) return;
+    id = tokens[static_cast<size_t>(pair.index)];
+    // Ids of another model's vocabulary would be shown as words that they are not.
+    const std::string& fingerprint = trace.manifest().model.fingerprint;
+    const bool own = model.tokenizer != nullptr &&
+                     (fingerprint.empty() || fingerprint == gguf::fingerprint(model.model->file()));
+    if (own && *id < model.tokenizer->size()) text = model.tokenizer->piece(*id, true);
+  };
+  show(reference, pair.reference, pair.reference_text);
+  show(suspect, pair.suspect, pair.suspect_text);
+  return pair;
+}
+
+// What the model's tokenizer tells of prompts that differ.
+parity::TokenKnowledge token_knowledge(const OpenModel& model) {
+  parity::TokenKnowledge out;
+  if (model.tokenizer == nullptr) return out;
+  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
+  out.bos = tokenizer.bos();
+  out.text = [&tokenizer](const std::vector<int32_t>& tokens) {
+    std::string text;
+    for (const int32_t token : tokens)
+      text += token < tokenizer.size() ? tokenizer.piece(token, true) : std::string("?");
+    return text;
+  };
+  return out;
+}
+
+// The words of a comparison of a trace with itself are those of one trace against its model.
+void tell_of_one(Compared& compared) {
+  parity::Comparison& c = compared.comparison;
+  if (c.first_defect && c.first_defect->side == parity::Side::kBoth)
+    c.first_defect->side = parity::Side::kSuspect;
+  std::erase_if(c.notes, [](const std::string& note) { return note.starts_with("the reference"); });
+  compared.subject.reference = {compared.subject.model, "the model file"};
+}
+
+}  // namespace
+
+Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
+                                int depth) {
+  const bool one = paths.suspect.empty();
+  LS_TRY(trace::Trace reference, open_trace_or_log(paths.reference));
+  std::optional<trace::Trace> second;
+  if (!one) {
+    LS_TRY(second, open_trace_or_log(paths.suspect));
+  }
+  trace::Trace& suspect = one ? reference : *second;
+  LS_TRY(const auto names, read_names(paths.names));
+  rename_checkpoints(names, reference);
+  if (!one) rename_checkpoints(names, suspect);
+  LS_TRY(const OpenModel model, open_model(paths, reference, suspect));
+  if (one && !model.model)
+    return error("a trace alone is judged by its model file: {}", model.why_not);
+  options.tokens = token_knowledge(model);
+  if (!model.why_not.empty()) options.no_model = model.why_not;
+  const model::Model* loaded = model.model ? &*model.model : nullptr;
+  Compared out;
+  parity::Scope scope;
+  LS_TRY(out.comparison, parity::compare(reference, suspect, loaded, options, &scope));
+
+  report::Subject& subject = out.subject;
+  subject.reference = report::describe(reference);
+  subject.suspect = report::describe(suspect);
+  subject.reference.path = paths.reference;  // of logs, rather than where they were unpacked
+  subject.suspect.path = one ? paths.reference : paths.suspect;
+  subject.model = model.path;
+  subject.difference = first_difference(out.comparison, reference, suspect, model);
+  if (depth > 0)
+    subject.diagnoses =
+        doctor::diagnose(out.comparison, scope, loaded,
+                         {.depth = depth,
+                          .seconds = std::max(kLeastSeconds, out.comparison.seconds),
+                          .threads = options.threads,
+                          .checkpoints = options.checkpoints});
+  if (one) tell_of_one(out);
+  return out;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,27 @@
+// Two traces, or one against its model file, as `compare` and `doctor` take them.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "parity/compare.h"
+#include "report/report.h"
+
+namespace lockstep::cli {
+
+struct TracePaths {
+  std::string reference;  // trace or log
+  std::string suspect;    // empty: the reference is held against the model file alone
+  std::string model;      // empty: the one that the traces name
+  std::string names;      // name map; empty: none
+};
+
+struct Compared {
+  parity::Comparison comparison;
+  report::Subject subject;  // with diagnoses
+};
+
+// `depth`: causes that are looked for on each side; 0: none.
+Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options, int depth);
+
+}  // namespace lockstep::cli

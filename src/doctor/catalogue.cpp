@@ -1,0 +1,282 @@
+// Hypotheses on embeddings, norms, activations, sums and scales; and the list of all.
+#include <algorithm>
+#include <cmath>
+
+#include "doctor/hypothesis.h"
+
+namespace lockstep::doctor {
+namespace {
+
+using op::ValueId;
+
+const op::Op* producer_of(const op::Program& program, ValueId id) {
+  for (const op::Op& op : program.ops)
+    if (std::ranges::find(op.outputs, id) != op.outputs.end()) return &op;
+  return nullptr;
+}
+
+void embedding_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const op::Op& op = findings.program().ops[index];
+  const auto& embed = std::get<op::Embed>(op.what);
+  const bool tokens = embed.index == op::Embed::Index::kToken;
+  for (const int offset : {1, -1, 2, -2, 3, -3}) {
+    if (tokens)
+      out.push_back(
+          {"embedding.row",
+           fmt::format("it looks up the row of token id {:+d} in {}", offset, embed.table.name),
+           "Look at the index into the embedding table, and at where the table starts.",
+           {{"offset", int64_t{offset}}},
+           token_offset(offset)});
+    else
+      out.push_back({"embedding.position",
+                     fmt::format("it looks up position {:+d} in {}", offset, embed.table.name),
+                     "Look at the index into the table of positions, and at the position of the "
+                     "first token.",
+                     {{"offset", int64_t{offset}}},
+                     position_offset(offset)});
+  }
+  if (!tokens) return;
+  for (const int offset : {-1, 1})
+    out.push_back(
+        {"tokens.shifted",
+         fmt::format("it embeds the token of the {} position", offset < 0 ? "previous" : "next"),
+         "Look at which token goes with which position.",
+         {{"offset", int64_t{offset}}},
+         reads_rows([offset, end = findings.trace.positions()](int64_t position) {
+           const int64_t other = position + offset;
+           return other < 0 || other >= end ? position : other;
+         })});
+}
+
+void norm_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const op::Op& op = findings.program().ops[index];
+  const auto& norm = std::get<op::Norm>(op.what);
+  const bool layer = norm.kind == op::Norm::Kind::kLayer;
+  const std::string name = norm.weight.name;
+  out.push_back({"norm.missing",
+                 "it hands on the input of the norm as it is",
+                 "Look whether the norm is called at all, and whether its result is what is used.",
+                 {},
+                 passes_on(0)});
+  out.push_back({"norm.weight_missing",
+                 fmt::format("it does not multiply with {}", name),
+                 "Look at the product with the norm's weight.",
+                 {{"tensor", name}},
+                 norm_weight([](float) { return 1.0F; })});
+  out.push_back({"norm.weight_offset",
+                 fmt::format("it multiplies with 1 + {}", name),
+                 "Look at the norm's weight: some model families store it less 1, this file does "
+                 "not.",
+                 {{"tensor", name}},
+                 norm_weight([](float w) { return 1 + w; })});
+  out.push_back({"norm.kind",
+                 layer
+                     ? "it does not remove the mean (an RMS norm where the model has a layer norm)"
+                     : "it removes the mean (a layer norm where the model has an RMS norm)",
+                 "Look at which kind of norm is called.",
+                 {{"value", std::string(layer ? "rms" : "layer")}},
+                 other_norm_kind()});
+  out.push_back({"bias.missing",
+                 "it does not add the norm's bias",
+                 "Look at the norm's bias.",
+                 {{"tensor", norm.bias ? norm.bias->name : std::string()}},
+                 without_norm_bias()});
+  out.push_back({"norm.kind",
+                 "it normalizes the whole row at once, not each head by itself",
+                 "Look at the length that the norm runs over.",
+                 {{"value", std::string("row")}},
+                 norm_group([](int64_t, int64_t width) { return width; })});
+  for (const double value : {1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, 1e-7, 0.0})
+    if (value != norm.epsilon)
+      out.push_back({"norm.epsilon",
+                     fmt::format("the epsilon is {:g}, not {:g}", value, norm.epsilon),
+                     "Look at the epsilon of the norm, and at where it is read from the file.",
+                     {{"value", value}},
+                     epsilon(value)});
+}
+
+void activation_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  using Kind = op::Activate::Kind;
+  const op::Op& op = findings.program().ops[index];
+  const Kind own = std::get<op::Activate>(op.what).kind;
+  const auto kind_name = [](Kind kind) {
+    return kind == Kind::kSilu ? "silu" : kind == Kind::kGeluTanh ? "gelu_tanh" : "gelu_erf";
+  };
+  const std::string fix = "Look at the activation function that the feed-forward calls.";
+  const bool gated = op.inputs.size() > 1;
+  for (const Kind kind : {Kind::kSilu, Kind::kGeluTanh, Kind::kGeluErf})
+    if (kind != own)
+      out.push_back({"activation.kind",
+                     fmt::format("the function is {}, not {}", kind_name(kind), kind_name(own)),
+                     fix,
+                     {{"kind", std::string(kind_name(kind))}},
+                     activation(kind)});
+  struct Named {
+    const char* name;
+    double (*function)(double);
+  };
+  constexpr Named kOthers[] = {
+      {"relu", [](double x) { return std::max(x, 0.0); }},
+      {"gelu_quick", [](double x) { return x / (1 + std::exp(-1.702 * x)); }},
+      {"none", [](double x) { return x; }},
+      {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+      {"tanh", [](double x) { return std::tanh(x); }},
+      {"relu_squared", [](double x) { return std::max(x, 0.0) * std::max(x, 0.0); }},
+      {"softplus", [](double x) { return std::log1p(std::exp(x)); }},
+  };
+  for (const Named& other : kOthers)
+    out.push_back({"activation.kind",
+                   fmt::format("the function is {}, not {}", other.name, kind_name(own)),
+                   fix,
+                   {{"kind", std::string(other.name)}},
+                   activation_function(other.function)});
+  if (!gated) return;
+  out.push_back({"activation.inputs_swapped",
+                 "the function is applied to up, and gate is the factor: the two are swapped",
+                 "Look at the order of gate and up.",
+                 {},
+                 keeps_inputs({1, 0})});
+  out.push_back({"activation.kind",
+                 "gate is left out: it is the function of up alone",
+                 "Look at the product of gate and up.",
+                 {{"kind", std::string("without gate")}},
+                 keeps_inputs({1})});
+  out.push_back({"activation.kind",
+                 "up is left out: it is the function of gate alone",
+                 "Look at the product of gate and up.",
+                 {{"kind", std::string("without up")}},
+                 keeps_inputs({0})});
+}
+
+// Values of the same width that the op could have read by mistake.
+std::vector<ValueId> other_inputs(const Findings& findings, size_t index, size_t input) {
+  const op::Program& program = findings.program();
+  const op::Op& op = program.ops[index];
+  // To read what a factor is applied to is to leave the factor out, which has a name of its own.
+  const op::Op* source = producer_of(program, op.inputs[input]);
+  const bool scaled = source != nullptr && std::holds_alternative<op::Scale>(source->what);
+  std::vector<ValueId> out;
+  for (size_t i = 0; i < index; ++i) {
+    const op::Op& other = program.ops[i];
+    const bool near = other.layer == op.layer || other.layer + 1 == op.layer ||
+                      (op.layer < 0 && other.layer + 1 == program.layers) ||
+                      (op.layer <= 0 && other.layer < 0);
+    const ValueId id = other.outputs[0];
+    if (near && id != op.inputs[input] && !(scaled && id == source->inputs[0]) &&
+        program.value(id).width == program.value(op.inputs[input]).width)
+      out.push_back(id);
+  }
+  std::ranges::reverse(out);
+  return out;
+}
+
+void sum_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const op::Program& program = findings.program();
+  const op::Op& op = program.ops[index];
+  const auto name = [&](ValueId id) { return program.value(id).name; };
+  const std::string fix = "Look at the addition of the residual: what is added to what.";
+  const op::Op* second = producer_of(program, op.inputs[1]);
+  const bool positions = second != nullptr && std::holds_alternative<op::Embed>(second->what);
+  if (positions) {
+    out.push_back({"embedding.position",
+                   "it does not add the embedding of the position",
+                   "Look whether the table of positions is added.",
+                   {},
+                   passes_on(0)});
+  } else {
+    out.push_back({"residual.missing",
+                   fmt::format("it is {} alone: the residual is not added", name(op.inputs[1])),
+                   fix,
+                   {{"used", name(op.inputs[1])}},
+                   passes_on(1)});
+    out.push_back({"residual.missing",
+                   fmt::format("it is {} alone: the branch is not added", name(op.inputs[0])),
+                   fix,
+                   {{"used", name(op.inputs[0])}},
+                   passes_on(0)});
+  }
+  for (const size_t kept : {size_t{1}, size_t{0}})
+    out.push_back({"residual.input",
+                   fmt::format("it adds {} to itself", name(op.inputs[kept])),
+                   fix,
+                   {{"used", name(op.inputs[kept])}},
+                   keeps_inputs({kept, kept})});
+  for (const size_t input : {size_t{0}, size_t{1}})
+    for (const ValueId other : other_inputs(findings, index, input))
+      if (std::ranges::find(op.inputs, other) == op.inputs.end())
+        out.push_back(
+            {"residual.input",
+             fmt::format("it adds {} in place of {}", name(other), name(op.inputs[input])),
+             fix,
+             {{"used", name(other)}},
+             reads_value(input, other),
+             0,
+             true});
+}
+
+void scale_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const double factor = std::get<op::Scale>(findings.program().ops[index].what).factor;
+  const std::string fix = "Look at the factor that this model's metadata has for this place.";
+  out.push_back({"scale.missing",
+                 fmt::format("the factor {:g} is left out", factor),
+                 fix,
+                 {{"expected", factor}, {"found", 1.0}},
+                 scale_factor(1)});
+  for (const double found : {1 / factor, factor * factor, std::sqrt(std::fabs(factor))})
+    out.push_back({"scale.value",
+                   fmt::format("the factor is {:g}, not {:g}", found, factor),
+                   fix,
+                   {{"expected", factor}, {"found", found}},
+                   scale_factor(found)});
+}
+
+// An op that reads another value than it should. Where it is the input of the norm that it should
+// have read, that norm is missing.
+void input_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const op::Program& program = findings.program();
+  const op::Op& op = program.ops[index];
+  const auto name = [&](ValueId id) { return program.value(id).name; };
+  for (size_t input = 0; input < op.inputs.size(); ++input) {
+    const op::Op* source = producer_of(program, op.inputs[input]);
+    const bool normed = source != nullptr && std::holds_alternative<op::Norm>(source->what);
+    for (const ValueId other : other_inputs(findings, index, input)) {
+      const bool before_norm = normed && other == source->inputs[0];
+      Hypothesis made{
+          before_norm ? "norm.missing" : kUnknown,
+          fmt::format("it reads {} in place of {}", name(other), name(op.inputs[input])),
+          "Look at which buffer this operation reads.",
+          {{"used", name(other)}},
+          reads_value(input, other)};
+      made.of_one_op = true;
+      made.rank = before_norm ? 0 : 3;
+      out.push_back(std::move(made));
+    }
+  }
+}
+
+}  // namespace
+
+std::string short_name(const op::Value& value) {
+  const size_t dot = value.name.rfind('.');
+  return dot == std::string::npos ? value.name : value.name.substr(dot + 1);
+}
+
+std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
+  const op::What& what = findings.program().ops[index].what;
+  std::vector<Hypothesis> out;
+  if (std::holds_alternative<op::Embed>(what)) embedding_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Norm>(what)) norm_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Activate>(what)) activation_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Add>(what)) sum_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Scale>(what)) scale_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Rope>(what)) rope_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::Attention>(what)) attention_hypotheses(findings, index, out);
+  weight_hypotheses(findings, index, out);
+  layout_hypotheses(findings, index, out);
+  row_hypotheses(findings, index, out);
+  if (!std::holds_alternative<op::Add>(what) && !std::holds_alternative<op::Slice>(what))
+    input_hypotheses(findings, index, out);
+  return out;
+}
+
+}  // namespace lockstep::doctor

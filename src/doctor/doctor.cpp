@@ -1,0 +1,301 @@
+#include "doctor/doctor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "doctor/search.h"
+#include "doctor/words.h"
+
+namespace lockstep::doctor {
+namespace {
+
+using parity::CheckpointResult;
+using parity::Comparison;
+using parity::Side;
+
+// What was found on one side, and how.
+struct Found {
+  Diagnosis diagnosis;
+  std::optional<Trial> trial;  // none: nothing explains it
+};
+
+void add_to(std::vector<int64_t>& list, int64_t number) {
+  const auto at = std::ranges::lower_bound(list, number);
+  if (at == list.end() || *at != number) list.insert(at, number);
+}
+
+// Another checkpoint that is wrong for the same reason.
+void join(Diagnosis& diagnosis, const CheckpointResult& result, const Case& wrong, int64_t rows,
+          const Judgement& judgement) {
+  diagnosis.checkpoints.push_back(result.name);
+  if (result.layer >= 0) add_to(diagnosis.layers, result.layer);
+  for (const int64_t position : wrong.wrong) add_to(diagnosis.positions, position);
+  diagnosis.rows += rows;
+  diagnosis.explained += judgement.explained;
+  diagnosis.ratio_before = std::max(diagnosis.ratio_before, judgement.explained_before);
+  diagnosis.ratio_after = std::max(diagnosis.ratio_after, judgement.explained_ratio);
+}
+
+class SideDoctor {
+ public:
+  SideDoctor(const Comparison& comparison, const parity::Scope& scope,
+             const parity::SideScope& side, Side which,
+             parity::SideJudgement CheckpointResult::*judgement, const model::Model& model,
+             const Options& options)
+      : comparison_(comparison),
+        scope_(scope),
+        side_(side),
+        which_(which),
+        judgement_(judgement),
+        model_(model),
+        options_(options),
+        threads_(options.threads > 0 ? options.threads : available_cores()),
+        deadline_(Examination::Clock::now() +
+                  std::chrono::duration_cast<Examination::Clock::duration>(
+                      std::chrono::duration<double>(options.seconds))) {}
+
+  std::vector<Diagnosis> run() {
+    int64_t wrong = 0;
+    for (const CheckpointResult& result : comparison_.checkpoints)
+      wrong += (result.*judgement_).defects.empty() ? 0 : 1;
+    Progress progress("looking for causes", wrong, "checkpoints");
+    for (const CheckpointResult& result : comparison_.checkpoints) {
+      if ((result.*judgement_).defects.empty()) continue;
+      checkpoint(result);
+      progress.advance(1, 0);
+      side_.trace->release_pages();
+      model_.file().release_pages();
+    }
+    std::vector<Diagnosis> out;
+    for (Found& each : found_) {
+      each.diagnosis.text = sentence(each.diagnosis);
+      out.push_back(std::move(each.diagnosis));
+    }
+    return out;
+  }
+
+ private:
+  void checkpoint(const CheckpointResult& result) {
+    const auto id = scope_.ids.find(result.name);
+    if (id == scope_.ids.end()) return;
+    const parity::SideJudgement& judged = result.*judgement_;
+    Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
+    std::vector<int64_t> garbage;
+    for (const int64_t position : judged.defects) {
+      if (!std::ranges::binary_search(wrong.judged, position))
+        wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
+      (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
+    }
+    if (!garbage.empty()) add_garbage(result, garbage);
+    if (wrong.wrong.empty()) return;
+    Examination examination(wrong, Altered(side_.forwards.front()), deadline_);
+    for (Found& before : found_)
+      if (before.trial)
+        if (const auto again = try_again(examination, *before.trial)) {
+          join(before.diagnosis, result, wrong, std::ssize(wrong.wrong), again->judgement);
+          return;
+        }
+    if (joins_unknown(result, wrong)) return;
+    if (std::ssize(found_) >= options_.depth) return;
+    const Explanation explanation = search(examination, options_.depth);
+    add(result, wrong, examination, explanation);
+  }
+
+  bool has_non_finite(const std::string& name, int64_t position) const {
+    const auto row = side_.trace->row(name, position);
+    if (!row || name.ends_with("attn_scores")) return false;
+    std::vector<double> numbers(static_cast<size_t>(row->width));
+    for (int64_t line = 0; line < row->lines; ++line) {
+      row->read(line, 0, row->width, numbers.data());
+      if (!std::ranges::all_of(numbers, [](double x) { return std::isfinite(x); })) return true;
+    }
+    return false;
+  }
+
+  void add_garbage(const CheckpointResult& result, const std::vector<int64_t>& positions) {
+    const auto before = std::ranges::find_if(
+        found_, [](const Found& found) { return found.diagnosis.cause == "garbage"; });
+    if (before != found_.end()) {
+      before->diagnosis.checkpoints.push_back(result.name);
+      if (result.layer >= 0) add_to(before->diagnosis.layers, result.layer);
+      before->diagnosis.rows += std::ssize(positions);
+      before->diagnosis.explained += std::ssize(positions);
+      for (const int64_t position : positions) add_to(before->diagnosis.positions, position);
+      return;
+    }
+    Found made;
+    made.diagnosis = begin(result, positions);
+    made.diagnosis.cause = "garbage";
+    made.diagnosis.proved = true;
+    made.diagnosis.explained = made.diagnosis.rows;
+    made.diagnosis.parameters = {{"class", std::string("non-finite")}};
+    made.diagnosis.ratio_before = INFINITY;
+    made.diagnosis.text = "has NaN or infinity, which its inputs do not give";
+    made.diagnosis.fix =
+        "Look at what wrote this value, at divisions by zero and at numbers that are too large for "
+        "their type; 'lockstep scan' tells more of numbers that are none.";
+    found_.push_back(std::move(made));
+  }
+
+  Diagnosis begin(const CheckpointResult& result, const std::vector<int64_t>& positions) const {
+    Diagnosis out;
+    out.side = which_;
+    out.checkpoint = result.name;
+    out.checkpoints = {result.name};
+    if (result.layer >= 0) out.layers = {result.layer};
+    out.positions = positions;
+    out.rows = std::ssize(positions);
+    return out;
+  }
+
+  // The same checkpoint of other layers is unknown for the same reason, as far as anybody can tell.
+  bool joins_unknown(const CheckpointResult& result, const Case& wrong) {
+    const auto tail = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+    for (Found& before : found_)
+      if (!before.trial && before.diagnosis.cause == kUnknown &&
+          tail(before.diagnosis.checkpoint) == tail(result.name)) {
+        join(before.diagnosis, result, wrong, std::ssize(wrong.wrong), {});
+        return true;
+      }
+    return false;
+  }
+
+  void add(const CheckpointResult& result, const Case& wrong, Examination& examination,
+           const Explanation& explanation) {
+    // Of hypotheses that name a tensor: the same in another layer.
+    if (explanation.chosen.size() == 1)
+      for (Found& before : found_)
+        if (before.trial && before.trial->hypothesis.of_one_op &&
+            before.trial->hypothesis.cause == explanation.chosen[0].hypothesis.cause &&
+            before.trial->hypothesis.cause != kUnknown) {
+          join(before.diagnosis, result, wrong, std::ssize(wrong.wrong),
+               explanation.chosen[0].judgement);
+          return;
+        }
+    if (explanation.chosen.empty()) {
+      Found made;
+      made.diagnosis = begin(result, wrong.wrong);
+      made.diagnosis.ratio_before = made.diagnosis.ratio_after = examination.ratio_before();
+      made.diagnosis.text = unknown_clause(explanation);
+      made.diagnosis.fix = "Look at this operation: its inputs are right, its result is not.";
+      finish(made, examination, explanation);
+      return;
+    }
+    for (const Trial& trial : explanation.chosen) {
+      Found made;
+      made.diagnosis = begin(result, wrong.wrong);
+      Diagnosis& diagnosis = made.diagnosis;
+      diagnosis.cause = trial.hypothesis.cause;
+      diagnosis.parameters = trial.hypothesis.parameters;
+      diagnosis.fix = trial.hypothesis.fix;
+      diagnosis.text = trial.hypothesis.text;
+      diagnosis.explained =
+          explanation.chosen.size() > 1 ? diagnosis.rows : trial.judgement.explained;
+      diagnosis.ratio_before = examination.ratio_before();
+      diagnosis.ratio_after = explanation.chosen.back().judgement.explained_ratio;
+      diagnosis.alternatives = explanation.alternatives;
+      // A number that was found from all rows there are proves nothing by itself.
+      const bool checked =
+          trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
+      diagnosis.proved = examination.alone() && checked && explanation.alternatives.empty();
+      if (!examination.alone()) diagnosis.after = start_of(examination);
+      for (const size_t op : trial.ops)
+        if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
+          add_to(diagnosis.layers, layer);
+      made.trial = trial;
+      finish(made, examination, explanation);
+    }
+  }
+
+  std::string start_of(Examination& examination) const {
+    parity::Replay replay(side_.forwards.front(), side_.precision, *side_.trace, side_.tokens,
+                          options_.checkpoints, threads_);
+    const Case& wrong = examination.patient();
+    const auto after = replay.starts_after(wrong.value, wrong.wrong.front());
+    return after && !after->empty() ? *after : std::string("the tokens");
+  }
+
+  void finish(Found& made, const Examination& examination, const Explanation& explanation) {
+    made.diagnosis.attempts = explanation.attempts;
+    made.diagnosis.tried = explanation.tried;
+    made.diagnosis.error_before = examination.error();
+    found_.push_back(std::move(made));
+  }
+
+  const Comparison& comparison_;
+  const parity::Scope& scope_;
+  const parity::SideScope& side_;
+  const Side which_;
+  parity::SideJudgement CheckpointResult::*judgement_;
+  const model::Model& model_;
+  const Options& options_;
+  const int threads_;
+  const Examination::Clock::time_point deadline_;
+  std::vector<Found> found_;
+};
+
+// Of what was fed in, which needs no model.
+void add_prompts(const Comparison& comparison, std::vector<Diagnosis>& out) {
+  if (!comparison.prompts) return;
+  const std::string& kind = comparison.prompts->kind;
+  Diagnosis made;
+  made.cause = kind == "bos_missing" || kind == "bos_doubled" ? "tokens.bos"
+               : kind == "shift"                              ? "tokens.shifted"
+               : kind == "template"                           ? "tokens.template"
+                                                              : kUnknown;
+  if (made.cause == kUnknown) return;
+  made.side = Side::kUndetermined;
+  made.checkpoint = "tokens";
+  made.proved = true;
+  made.text = fmt::format("The prompts differ: {}", comparison.prompts->text);
+  if (comparison.tokens.offset) made.parameters = {{"offset", *comparison.tokens.offset}};
+  made.fix = "Give both engines the same tokens.";
+  out.push_back(std::move(made));
+}
+
+void add_choice(const Comparison& comparison, std::vector<Diagnosis>& out) {
+  for (const auto& [side, choices] : {std::pair(Side::kReference, &comparison.reference.choices),
+                                      std::pair(Side::kSuspect, &comparison.suspect.choices)}) {
+    if (!choices->impossible) continue;
+    const parity::Choice& choice = *choices->impossible;
+    Diagnosis made;
+    made.cause = "choice";
+    made.side = side;
+    made.checkpoint = parity::kChoice;
+    made.positions = {choice.position};
+    made.proved = true;
+    made.text = fmt::format(
+        "At position {} it took token {} (logit {:.9g}), which its own logits and its sampling "
+        "cannot give: token {} has the largest logit ({:.9g})",
+        choice.position, choice.token, choice.logit, choice.largest, choice.largest_logit);
+    made.fix = "Look at the sampler, and at which row of logits it reads.";
+    out.push_back(std::move(made));
+  }
+}
+
+}  // namespace
+
+std::vector<Diagnosis> diagnose(const Comparison& comparison, const parity::Scope& scope,
+                                const model::Model* model, const Options& options) {
+  std::vector<Diagnosis> out;
+  add_prompts(comparison, out);
+  if (model != nullptr) {
+    const bool one_trace = scope.reference.trace == scope.suspect.trace;
+    const auto side = [&](const parity::SideScope& of, Side which,
+                          parity::SideJudgement CheckpointResult::*judgement) {
+      if (!of.judged()) return;
+      for (Diagnosis& each :
+           SideDoctor(comparison, scope, of, which, judgement, *model, options).run())
+        out.push_back(std::move(each));
+    };
+    side(scope.suspect, Side::kSuspect, &CheckpointResult::suspect);
+    if (!one_trace) side(scope.reference, Side::kReference, &CheckpointResult::reference);
+  }
+  add_choice(comparison, out);
+  return out;
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,147 @@
+#include "doctor/examination.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::doctor {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kMaskedBelow = -5e3;  // of scores, as the judge has it (parity/own_error.cpp)
+
+// The first wrong rows cost least where attention has to be replayed from before its keys; rows
+// that lie apart tell more where they cost the same.
+std::vector<int64_t> choose_few(std::span<const int64_t> wrong, bool alone) {
+  if (wrong.size() <= 3) return {wrong.begin(), wrong.end()};
+  if (!alone) return {wrong.begin(), wrong.begin() + 2};
+  return {wrong.front(), wrong[wrong.size() / 2], wrong.back()};
+}
+
+}  // namespace
+
+Examination::Examination(const Case& wrong, Altered base, Clock::time_point deadline)
+    : case_(wrong), base_(std::move(base)), deadline_(deadline) {
+  replay_ = replay(base_.forward());
+  const op::Program& program = base_.program();
+  stretch_ = replay_->stretch(case_.value, case_.wrong.front());
+  for (const size_t op : stretch_)
+    for (const op::ValueId output : base_.program().ops[op].outputs)
+      if (output != case_.value && program.value(output).checkpoint &&
+          !(std::holds_alternative<op::Attention>(program.ops[op].what) && op == stretch_.back()))
+        alone_ = false;
+  few_ = choose_few(case_.wrong, alone_);
+  const auto judged = replay(base_.forward())->judge(case_.value, case_.judged);
+  if (!judged) return;
+  before_ = *judged;
+  for (const parity::OwnError& own : before_)
+    if (std::ranges::binary_search(case_.wrong, own.position)) {
+      ratio_before_ = std::max(ratio_before_, own.non_finite ? kInfinite : own.ratio());
+      expected_ = std::max(expected_, own.expected);
+    }
+  const auto actual = replay_->recorded_rows(case_.value, few_);
+  const auto truth = replay_->replayed_rows(case_.value, few_);
+  if (!actual || !truth) return;
+  recorded_ = *actual;
+  truth_ = *truth;
+  error_ = distance(truth_, few_);
+  usable_ = error_ > 0;
+}
+
+std::unique_ptr<parity::Replay> Examination::replay(const parity::Forward& forward) const {
+  return std::make_unique<parity::Replay>(forward, case_.side.precision, *case_.side.trace,
+                                          case_.side.tokens, case_.used, case_.threads);
+}
+
+// Root mean square of what recorded rows differ by. A score that is masked on one side only counts
+// as much as the largest of its row.
+double Examination::distance(const Matrix& replayed, std::span<const int64_t> rows) const {
+  const bool scores = base_.program().value(case_.value).shape == op::Value::Shape::kScores;
+  double squares = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto at = std::ranges::find(few_, rows[i]) - few_.begin();
+    const double* actual = recorded_.row(at);
+    const double* other = replayed.row(static_cast<int64_t>(i));
+    double largest = 1;
+    for (int64_t c = 0; c < recorded_.columns; ++c)
+      if (std::isfinite(actual[c]) && !(scores && actual[c] <= kMaskedBelow))
+        largest = std::max(largest, std::fabs(actual[c]));
+    for (int64_t c = 0; c < recorded_.columns; ++c) {
+      const bool hidden = scores && actual[c] <= kMaskedBelow;
+      const bool other_hidden = scores && other[c] <= kMaskedBelow;
+      double difference = actual[c] - other[c];
+      if (hidden || other_hidden) difference = hidden == other_hidden ? 0 : largest;
+      if (!std::isfinite(difference)) {
+        if (!std::isfinite(actual[c])) continue;
+        return kInfinite;
+      }
+      squares += difference * difference;
+      ++count;
+    }
+  }
+  return count > 0 ? std::sqrt(squares / static_cast<double>(count)) : kInfinite;
+}
+
+std::optional<Altered> Examination::alter(const Alteration& alteration,
+                                          std::span<const size_t> ops) const {
+  Altered out = base_;
+  for (const size_t op : ops)
+    if (!alteration(out, op)) return std::nullopt;
+  return out;
+}
+
+double Examination::error_of(const Altered& altered, size_t first_op,
+                             std::span<const int64_t> rows) {
+  const auto trial = replay(altered.forward());
+  trial->adopt(*replay_, first_op);
+  const auto replayed = trial->replayed_rows(case_.value, rows);
+  if (!replayed || replayed->columns < recorded_.columns) return kInfinite;
+  return distance(*replayed, rows);
+}
+
+double Examination::error_of(const Alteration& alteration, std::span<const size_t> ops,
+                             std::span<const int64_t> rows) {
+  const auto altered = alter(alteration, ops);
+  return altered ? error_of(*altered, *std::ranges::min_element(ops), rows) : kInfinite;
+}
+
+std::optional<Judgement> Examination::judge(const Altered& altered,
+                                            std::span<const int64_t> positions) {
+  const auto judged = replay(altered.forward())->judge(case_.value, positions);
+  if (!judged) return std::nullopt;
+  Judgement out;
+  for (const parity::OwnError& own : *judged) {
+    const double ratio = own.non_finite ? kInfinite : own.ratio();
+    if (!std::ranges::binary_search(case_.wrong, own.position)) {
+      out.breaks = out.breaks || own.defect();
+      continue;
+    }
+    out.ratio = std::max(out.ratio, ratio);
+    if (own.defect()) {
+      out.left.push_back(own.position);
+      continue;
+    }
+    ++out.explained;
+    out.explained_ratio = std::max(out.explained_ratio, ratio);
+    const auto before = std::ranges::find(before_, own.position, &parity::OwnError::position);
+    if (before != before_.end())
+      out.explained_before =
+          std::max(out.explained_before, before->non_finite ? kInfinite : before->ratio());
+  }
+  return out;
+}
+
+std::optional<Matrix> Examination::rows_of(op::ValueId value, std::span<const int64_t> positions) {
+  return replay_->known_rows(value, positions);
+}
+
+std::optional<Matrix> Examination::recorded_at(std::span<const int64_t> positions) const {
+  return replay_->recorded_rows(case_.value, positions);
+}
+
+std::optional<Matrix> Examination::truth_at(std::span<const int64_t> positions) {
+  return replay_->replayed_rows(case_.value, positions);
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,50 @@
+// A hypothesis is a way in which the engine may be wrong: how it alters the forward pass, what it
+// is called, and what to say of it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "doctor/alterations.h"
+#include "doctor/diagnosis.h"
+#include "model/model.h"
+#include "trace/trace.h"
+
+namespace lockstep::doctor {
+
+struct Hypothesis {
+  std::string cause;
+  std::string text;  // a clause on the engine: "the rope base is 500000, not 10000"
+  std::string fix;   // what to look at, a sentence
+  std::vector<Parameter> parameters;
+  Alteration alter;
+  int fitted = 0;          // numbers that were found from the trace
+  bool of_one_op = false;  // it makes no sense for other ops of the same kind: it names a tensor
+  // How likely, beside hypotheses that explain as much: the lower the likelier. The order of the
+  // catalogue decides where it is the same.
+  int rank = 0;
+};
+
+// What hypotheses are made from.
+struct Findings {
+  const parity::Forward& forward;
+  const trace::Trace& trace;
+  const model::Model& model;
+  std::span<const int64_t> wrong;  // positions
+  const op::Program& program() const { return forward.program; }
+};
+
+// The catalogue: all hypotheses on one op that need no number from the trace, likeliest first. A
+// file for each group of ops.
+std::vector<Hypothesis> catalogue(const Findings& findings, size_t op);
+void weight_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void layout_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void rope_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void attention_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void row_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+
+// The name without its layer: "q_rope".
+std::string short_name(const op::Value& value);
+
+}  // namespace lockstep::doctor

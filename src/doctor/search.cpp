@@ -1,0 +1,246 @@
+#include "doctor/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "doctor/solvers.h"
+
+namespace lockstep::doctor {
+namespace {
+
+// Of the error at few rows, what a hypothesis may leave to be judged.
+constexpr double kWorthJudging = 0.5;
+constexpr size_t kMostJudged = 24;
+constexpr size_t kAttemptsShown = 40;
+// The worst ratio must fall by at least this: an honest engine is far below the bound.
+constexpr double kMuchLess = 2.5;
+
+using Targets = std::vector<std::vector<size_t>>;
+
+// Each op by itself; and where the stretch has several of a kind, those that one mistake in the
+// engine makes wrong together: the rotations of a layer, an op in all layers, all of a kind.
+Targets targets_of(const Examination& examination) {
+  const op::Program& program = examination.base().program();
+  Targets out;
+  const auto& stretch = examination.stretch();
+  const auto add = [&](std::vector<size_t> ops) {
+    if (!ops.empty() && std::ranges::find(out, ops) == out.end()) out.push_back(std::move(ops));
+  };
+  std::map<std::string, std::vector<size_t>> by_name;
+  std::map<size_t, std::vector<size_t>> by_kind;
+  std::map<std::pair<size_t, int64_t>, std::vector<size_t>> by_layer;
+  for (const size_t op : stretch) {
+    const op::Op& here = program.ops[op];
+    by_name[short_name(program.value(here.outputs[0]))].push_back(op);
+    by_kind[here.what.index()].push_back(op);
+    by_layer[{here.what.index(), here.layer}].push_back(op);
+  }
+  const bool layers = by_layer.size() > by_kind.size() + 3;
+  if (layers)
+    for (const auto& [kind, ops] : by_kind) add(ops);
+  if (layers)
+    for (const auto& [name, ops] : by_name) add(ops);
+  for (const auto& [kind, ops] : by_layer) add(ops);
+  for (auto op = stretch.rbegin(); op != stretch.rend(); ++op) add({*op});
+  return out;
+}
+
+class Search {
+ public:
+  explicit Search(Examination& examination) : examination_(examination) {}
+
+  Explanation run(int depth) {
+    Explanation out;
+    if (!examination_.usable()) return out;
+    const Targets targets = targets_of(examination_);
+    for (const auto& ops : targets) {
+      if (stop()) break;
+      attempt(catalogue(examination_.findings(), ops.front()), ops);
+    }
+    judge_best();
+    if (passing().empty()) {
+      if (examination_.alone()) attempt(match(examination_), {examination_.stretch().back()});
+      for (const auto& ops : targets) {
+        if (stop()) break;
+        attempt(solve(examination_, ops), ops);
+      }
+      judge_best();
+    }
+    out.tried = tried_;
+    out.complete = complete_;
+    choose(out);
+    if (out.chosen.empty() && depth > 1) explain_in_parts(depth, out);
+    list_attempts(out);
+    if (out.chosen.empty()) out.seen = describe_error(examination_);
+    return out;
+  }
+
+ private:
+  bool stop() {
+    if (examination_.late()) complete_ = false;
+    return !complete_;
+  }
+
+  void attempt(std::vector<Hypothesis> hypotheses, const std::vector<size_t>& ops) {
+    for (Hypothesis& hypothesis : hypotheses) {
+      if (stop()) return;
+      if (ops.size() > 1 && hypothesis.of_one_op) continue;
+      const double error = examination_.error_of(hypothesis.alter, ops, examination_.few());
+      if (!std::isfinite(error)) continue;
+      ++tried_;
+      trials_.push_back({std::move(hypothesis), ops, error, -1, {}});
+    }
+  }
+
+  // By the bound: at few rows, and then at all.
+  void judge_best() {
+    std::vector<Trial*> best;
+    for (Trial& trial : trials_)
+      if (trial.error < kWorthJudging * examination_.error() && trial.ratio < 0)
+        best.push_back(&trial);
+    std::ranges::stable_sort(best, {}, &Trial::error);
+    if (best.size() > kMostJudged) best.resize(kMostJudged);
+    for (Trial* trial : best) {
+      if (stop()) return;
+      const auto altered = examination_.alter(trial->hypothesis.alter, trial->ops);
+      const auto few = examination_.judge(*altered, examination_.few());
+      if (!few) continue;
+      trial->ratio = few->ratio;
+      if (few->explained == 0) continue;
+      if (const auto all = examination_.judge(*altered, examination_.patient().judged))
+        trial->judgement = *all;
+    }
+  }
+
+  static bool passes(const Trial& trial) {
+    return trial.ratio >= 0 && trial.judgement.explained > 0 && trial.judgement.whole() &&
+           convinces(trial.judgement);
+  }
+
+  std::vector<const Trial*> passing() const {
+    std::vector<const Trial*> out;
+    for (const Trial& trial : trials_)
+      if (passes(trial)) out.push_back(&trial);
+    std::ranges::stable_sort(out, [](const Trial* a, const Trial* b) { return before(*a, *b); });
+    return out;
+  }
+
+  // What holds at every position, needs fewer fitted numbers, is likelier.
+  static bool before(const Trial& a, const Trial& b) {
+    const auto key = [](const Trial& trial) {
+      return std::tuple(trial.judgement.breaks, trial.hypothesis.fitted, trial.hypothesis.rank);
+    };
+    return key(a) < key(b);
+  }
+
+  void choose(Explanation& out) const {
+    const auto all = passing();
+    if (all.empty()) return;
+    out.chosen = {*all.front()};
+    const Trial& chosen = *all.front();
+    std::set<std::string> others;
+    for (const Trial* trial : all)
+      if (trial->judgement.breaks == chosen.judgement.breaks &&
+          trial->hypothesis.fitted <= chosen.hypothesis.fitted &&
+          trial->hypothesis.cause != chosen.hypothesis.cause && trial->hypothesis.cause != kUnknown)
+        others.insert(trial->hypothesis.cause);
+    out.alternatives.assign(others.begin(), others.end());
+  }
+
+  // One cause for some of the rows, and others for the rest; or two that act on the same rows.
+  void explain_in_parts(int depth, Explanation& out) {
+    std::vector<const Trial*> parts;
+    for (const Trial& trial : trials_)
+      if (trial.judgement.explained > 0 && !trial.judgement.breaks && convinces(trial.judgement))
+        parts.push_back(&trial);
+    std::ranges::stable_sort(parts, [](const Trial* a, const Trial* b) {
+      if (a->judgement.explained != b->judgement.explained)
+        return a->judgement.explained > b->judgement.explained;
+      return before(*a, *b);
+    });
+    constexpr size_t kMostParts = 3;
+    for (size_t i = 0; i < std::min(parts.size(), kMostParts); ++i) {
+      Case rest = examination_.patient();
+      rest.wrong = parts[i]->judgement.left;
+      if (explain_rest(*parts[i], rest, depth, out)) return;
+    }
+    explain_together(depth, out);
+  }
+
+  // No row is explained by one alone: those that leave least are put in place, one at a time.
+  void explain_together(int depth, Explanation& out) {
+    std::vector<const Trial*> best;
+    for (const Trial& trial : trials_)
+      if (trial.error < kHelps * examination_.error()) best.push_back(&trial);
+    std::ranges::stable_sort(best, {}, [](const Trial* trial) { return trial->error; });
+    constexpr size_t kMostTogether = 6;
+    for (size_t i = 0; i < std::min(best.size(), kMostTogether) && !stop(); ++i)
+      if (explain_rest(*best[i], examination_.patient(), depth, out)) return;
+  }
+
+  bool explain_rest(const Trial& first, const Case& rest, int depth, Explanation& out) {
+    auto altered = examination_.alter(first.hypothesis.alter, first.ops);
+    if (!altered || first.hypothesis.cause == kUnknown) return false;
+    Examination next(rest, std::move(*altered), examination_.deadline());
+    Explanation more = search(next, depth - 1);
+    out.tried += more.tried;
+    if (more.chosen.empty()) return false;
+    out.chosen = {first};
+    out.chosen.insert(out.chosen.end(), more.chosen.begin(), more.chosen.end());
+    out.alternatives.clear();
+    return true;
+  }
+
+  void list_attempts(Explanation& out) const {
+    std::vector<const Trial*> all;
+    for (const Trial& trial : trials_) all.push_back(&trial);
+    std::ranges::stable_sort(all, {}, [](const Trial* trial) { return trial->error; });
+    if (all.size() > kAttemptsShown) all.resize(kAttemptsShown);
+    for (const Trial* trial : all)
+      out.attempts.push_back(
+          {trial->hypothesis.cause, trial->hypothesis.text, trial->error, trial->ratio});
+  }
+
+  // Of two mistakes, the first that is undone must help so much.
+  static constexpr double kHelps = 0.9;
+
+  Examination& examination_;
+  std::vector<Trial> trials_;
+  int64_t tried_ = 0;
+  bool complete_ = true;
+};
+
+}  // namespace
+
+bool convinces(const Judgement& judgement) {
+  return judgement.explained > 0 &&
+         judgement.explained_before >= kMuchLess * judgement.explained_ratio;
+}
+
+Explanation search(Examination& examination, int depth) {
+  return Search(examination).run(depth);
+}
+
+std::optional<Trial> try_again(Examination& examination, const Trial& found) {
+  if (!examination.usable() || found.hypothesis.of_one_op) return std::nullopt;
+  const op::Program& program = examination.base().program();
+  const size_t kind = program.ops[found.ops.front()].what.index();
+  for (const std::vector<size_t>& ops : targets_of(examination)) {
+    if (program.ops[ops.front()].what.index() != kind) continue;
+    const auto altered = examination.alter(found.hypothesis.alter, ops);
+    if (!altered) continue;
+    Trial trial{found.hypothesis, ops, 0, 0, {}};
+    trial.error = examination.error_of(*altered, *std::ranges::min_element(ops), examination.few());
+    if (!(trial.error < kWorthJudging * examination.error())) continue;
+    const auto all = examination.judge(*altered, examination.patient().judged);
+    if (!all || !all->whole() || !convinces(*all)) continue;
+    trial.judgement = *all;
+    trial.ratio = all->ratio;
+    return trial;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::doctor

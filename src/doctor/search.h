@@ -1,0 +1,40 @@
+// The search for what explains one wrong checkpoint: all hypotheses are tried at a few rows, and
+// what is left is judged at all.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "doctor/examination.h"
+
+namespace lockstep::doctor {
+
+// A hypothesis on some ops, and how it fared.
+struct Trial {
+  Hypothesis hypothesis;
+  std::vector<size_t> ops;  // that are altered
+  double error = 0;         // that it leaves at few()
+  double ratio = -1;        // error over bound at few(); negative: not judged
+  Judgement judgement;      // at all positions, where it got that far
+};
+
+struct Explanation {
+  std::vector<Trial> chosen;  // one, or several that explain it together; empty: nothing does
+  std::vector<std::string> alternatives;
+  std::vector<Attempt> attempts;  // the best first
+  int64_t tried = 0;
+  bool complete = true;  // false: time ran out
+  std::string seen;      // of the error, where nothing explains it
+};
+
+// `depth`: so many hypotheses may be needed together.
+Explanation search(Examination& examination, int depth);
+
+// Whether a hypothesis that was found elsewhere explains this one too.
+std::optional<Trial> try_again(Examination& examination, const Trial& found);
+
+// A proof needs more than to come within the bound: the error must become much less.
+bool convinces(const Judgement& judgement);
+
+}  // namespace lockstep::doctor

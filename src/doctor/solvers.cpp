@@ -1,0 +1,294 @@
+#include "doctor/solvers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::doctor {
+namespace {
+
+constexpr int kHalvings = 48;
+
+// One number of an op: where to look for it, and what is altered by it.
+struct Quantity {
+  std::string cause;
+  std::function<std::string(double)> text;
+  std::string fix;
+  std::vector<Parameter> more = {};  // besides the value
+  const char* parameter = "value";
+  std::function<Alteration(double)> alter;
+  double low;  // of the logarithm, to base 10
+  double high;
+  int steps;
+};
+
+// Numbers of any sign and whole ones are listed instead.
+void solve_quantity(Examination& examination, std::span<const size_t> ops, const Quantity& quantity,
+                    std::vector<Hypothesis>& out) {
+  if (examination.late()) return;
+  // The first wrong row knows least of the number, and errs least: angles turn over later.
+  const auto first = examination.few().first(1);
+  const auto at = [&](std::span<const int64_t> rows) {
+    return [&, rows](double power) {
+      return examination.error_of(quantity.alter(std::pow(10.0, power)), ops, rows);
+    };
+  };
+  const double rough = minimize(at(first), quantity.low, quantity.high, quantity.steps);
+  const double width = 1e-3;
+  const double fine = minimize(at(examination.few()), rough - width, rough + width, 16);
+  const auto all = at(examination.few());
+  const double power = all(fine) < all(rough) ? fine : rough;
+  const double value =
+      shortest([&](double number) { return number > 0 ? all(std::log10(number)) : all(-300); },
+               std::pow(10.0, power));
+  Hypothesis made{quantity.cause, quantity.text(value), quantity.fix, quantity.more,
+                  quantity.alter(value)};
+  made.parameters.push_back({quantity.parameter, value});
+  made.fitted = 1;
+  out.push_back(std::move(made));
+}
+
+void scan(Examination& examination, std::span<const size_t> ops,
+          const std::vector<int64_t>& numbers, const std::function<Hypothesis(int64_t)>& hypothesis,
+          std::vector<Hypothesis>& out) {
+  double least = examination.error() / 2;
+  std::optional<Hypothesis> best;
+  for (const int64_t number : numbers) {
+    if (examination.late()) break;
+    Hypothesis made = hypothesis(number);
+    const double error = examination.error_of(made.alter, ops, examination.few());
+    if (error >= least) continue;
+    least = error;
+    best = std::move(made);
+  }
+  if (!best) return;
+  best->fitted = 1;
+  out.push_back(std::move(*best));
+}
+
+std::vector<int64_t> range(int64_t first, int64_t last) {
+  std::vector<int64_t> out;
+  for (int64_t i = first; i <= last; ++i) out.push_back(i);
+  return out;
+}
+
+void solve_rope(Examination& examination, std::span<const size_t> ops, const op::Rope& own,
+                std::vector<Hypothesis>& out) {
+  solve_quantity(
+      examination, ops,
+      {.cause = "rope.base",
+       .text = [&](double v) { return fmt::format("the base is {:g}, not {:g}", v, own.base); },
+       .fix = "Look at where the base of the rotation is read from the file.",
+       .alter = [](double v) { return rope_base(v); },
+       .low = 1,
+       .high = 9,
+       .steps = 160},
+      out);
+  solve_quantity(examination, ops,
+                 {.cause = "rope.scaling",
+                  .text =
+                      [&](double v) {
+                        return fmt::format("positions are scaled by {:g}, not by {:g}", v,
+                                           own.position_scale);
+                      },
+                  .fix = "Look at the scaling of the rotation in the file's metadata.",
+                  .alter =
+                      [](double v) {
+                        return rope([v](op::Rope& rope) {
+                          rope.position_scale = v;
+                          return true;
+                        });
+                      },
+                  .low = -3,
+                  .high = 2,
+                  .steps = 150},
+                 out);
+  solve_quantity(
+      examination, ops,
+      {.cause = "rope.magnitude",
+       .text =
+           [&](double v) {
+             return fmt::format("rotated numbers are multiplied by {:g}, not by {:g}", v,
+                                own.magnitude);
+           },
+       .fix = "Look at the factor of the rotated numbers (the attention factor of YaRN).",
+       .alter =
+           [](double v) {
+             return rope([v](op::Rope& rope) {
+               rope.magnitude = v;
+               return true;
+             });
+           },
+       .low = -2,
+       .high = 2,
+       .steps = 40},
+      out);
+  const int64_t first = examination.few().front();
+  scan(
+      examination, ops, range(-std::min<int64_t>(first, 64), 64),
+      [](int64_t offset) {
+        return Hypothesis{
+            "rope.position",
+            fmt::format("it rotates by position {:+d}", offset),
+            "Look at the position that is handed to the rotation, in the prompt and in later "
+            "steps.",
+            {{"offset", offset}},
+            position_offset(offset)};
+      },
+      out);
+  std::vector<int64_t> dims;
+  for (int64_t count = 2; count <= own.head_size; count += 2)
+    if (count != own.dims) dims.push_back(count);
+  scan(
+      examination, ops, dims,
+      [&](int64_t count) {
+        return Hypothesis{
+            "rope.dims",
+            fmt::format("it rotates {} numbers of each head, not {}", count, own.dims),
+            "Look at how many numbers of a head are rotated.",
+            {{"value", count}},
+            rope_dims(count)};
+      },
+      out);
+}
+
+void solve_attention(Examination& examination, std::span<const size_t> ops,
+                     const op::Attention& own, std::vector<Hypothesis>& out) {
+  solve_quantity(examination, ops,
+                 {.cause = "attention.scale",
+                  .text =
+                      [&](double v) {
+                        return fmt::format("q · k is multiplied by {:.6g}, not {:.6g}", v,
+                                           own.scale);
+                      },
+                  .fix = "Look at the factor of q · k.",
+                  .alter = [](double v) { return attention_scale(v); },
+                  .low = std::log10(own.scale) - 3,
+                  .high = std::log10(own.scale) + 3,
+                  .steps = 90},
+                 out);
+  solve_quantity(examination, ops,
+                 {.cause = "attention.soft_cap",
+                  .text = [](double v) { return fmt::format("scores are capped at {:g}", v); },
+                  .fix = "Look for a soft cap that this model has not.",
+                  .alter = [](double v) { return soft_cap(v); },
+                  .low = -1,
+                  .high = 3,
+                  .steps = 60},
+                 out);
+  const int64_t last = examination.patient().wrong.back();
+  scan(
+      examination, ops, range(1, std::min<int64_t>(last + 1, 512)),
+      [&](int64_t size) {
+        return Hypothesis{
+            "attention.window",
+            own.window == 0 ? fmt::format("it has a window of {}, where the model has none", size)
+                            : fmt::format("the window is {}, not {}", size, own.window),
+            "Look at the window of attention, and whether it counts the position itself.",
+            {{"value", size}},
+            window(size)};
+      },
+      out);
+}
+
+}  // namespace
+
+double minimize(const std::function<double(double)>& f, double low, double high, int steps) {
+  double best = low;
+  double least = std::numeric_limits<double>::infinity();
+  const double step = (high - low) / steps;
+  for (int i = 0; i <= steps; ++i) {
+    const double x = low + i * step;
+    if (const double value = f(x); value < least) {
+      least = value;
+      best = x;
+    }
+  }
+  // The golden section around the best of the grid.
+  constexpr double kGolden = 0.6180339887498949;
+  double a = best - step;
+  double b = best + step;
+  double x1 = b - kGolden * (b - a);
+  double x2 = a + kGolden * (b - a);
+  double f1 = f(x1);
+  double f2 = f(x2);
+  for (int i = 0; i < kHalvings; ++i) {
+    if (f1 <= f2) {
+      b = x2;
+      x2 = x1;
+      f2 = f1;
+      x1 = b - kGolden * (b - a);
+      f1 = f(x1);
+    } else {
+      a = x1;
+      x1 = x2;
+      f1 = f2;
+      x2 = a + kGolden * (b - a);
+      f2 = f(x2);
+    }
+  }
+  const double found = f1 <= f2 ? x1 : x2;
+  return std::min(f1, f2) <= least ? found : best;
+}
+
+double shortest(const std::function<double(double)>& f, double found) {
+  const double allowed = 1.02 * f(found);
+  for (int digits = 1; digits <= 8; ++digits) {
+    const double rounded = std::stod(fmt::format("{:.{}g}", found, digits));
+    if (f(rounded) <= allowed) return rounded;
+  }
+  return found;
+}
+
+std::vector<Hypothesis> solve(Examination& examination, std::span<const size_t> ops) {
+  const op::Op& op = examination.base().program().ops[ops.front()];
+  std::vector<Hypothesis> out;
+  if (const auto* rope = std::get_if<op::Rope>(&op.what)) solve_rope(examination, ops, *rope, out);
+  if (const auto* attention = std::get_if<op::Attention>(&op.what))
+    solve_attention(examination, ops, *attention, out);
+  if (const auto* norm = std::get_if<op::Norm>(&op.what))
+    solve_quantity(
+        examination, ops,
+        {.cause = "norm.epsilon",
+         .text =
+             [&](double v) {
+               return fmt::format("the epsilon is {:g}, not {:g}", v, norm->epsilon);
+             },
+         .fix = "Look at the epsilon of the norm, and at where it is read from the file.",
+         .alter = [](double v) { return epsilon(v); },
+         .low = -12,
+         .high = 1,
+         .steps = 52},
+        out);
+  if (const auto* scale = std::get_if<op::Scale>(&op.what))
+    solve_quantity(examination, ops,
+                   {.cause = "scale.value",
+                    .text =
+                        [&](double v) {
+                          return fmt::format("the factor is {:g}, not {:g}", v, scale->factor);
+                        },
+                    .fix = "Look at the factor that this model's metadata has for this place.",
+                    .more = {{"expected", scale->factor}},
+                    .parameter = "found",
+                    .alter = [](double v) { return scale_factor(v); },
+                    .low = -4,
+                    .high = 4,
+                    .steps = 80},
+                   out);
+  if (const auto* embed = std::get_if<op::Embed>(&op.what);
+      embed != nullptr && embed->index == op::Embed::Index::kPosition)
+    scan(
+        examination, ops, range(-64, 64),
+        [&](int64_t offset) {
+          return Hypothesis{
+              "embedding.position",
+              fmt::format("it looks up position {:+d} in {}", offset, embed->table.name),
+              "Look at the index into the table of positions.",
+              {{"offset", offset}},
+              position_offset(offset)};
+        },
+        out);
+  return out;
+}
+
+}  // namespace lockstep::doctor

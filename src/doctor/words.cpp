@@ -1,0 +1,51 @@
+#include "doctor/words.h"
+
+#include <cmath>
+
+namespace lockstep::doctor {
+namespace {
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return "infinitely many";
+  if (value != 0 && (value < 1e-2 || value >= 1e5)) return fmt::format("{:.1e}", value);
+  return fmt::format("{:.3g}", value);
+}
+
+std::string place(const Diagnosis& diagnosis) {
+  std::string out = diagnosis.after.empty() ? fmt::format("At {}", diagnosis.checkpoint)
+                                            : fmt::format("Somewhere between {} and {}",
+                                                          diagnosis.after, diagnosis.checkpoint);
+  const auto more = std::ssize(diagnosis.checkpoints) - 1;
+  if (more > 0) out += fmt::format(" and {} more checkpoint{}", more, more == 1 ? "" : "s");
+  return out;
+}
+
+}  // namespace
+
+std::string sentence(const Diagnosis& d) {
+  if (d.cause == "garbage") return fmt::format("{}: it {}", place(d), d.text);
+  std::string out = fmt::format("{}: {}", place(d), d.text);
+  if (d.explained == 0) return out;
+  const std::string rows = d.explained == d.rows
+                               ? (d.rows == 1 ? std::string("the wrong row is")
+                                              : fmt::format("all {} wrong rows are", d.rows))
+                               : fmt::format("{} of {} wrong rows are", d.explained, d.rows);
+  out += fmt::format(
+      "; computed that way, {} within rounding (worst error over bound: {} before, "
+      "{} after)",
+      rows, number(d.ratio_before), number(d.ratio_after));
+  if (!d.after.empty())
+    out += fmt::format("; of {} hypotheses {} explains it", d.tried,
+                       d.alternatives.empty() ? "only this one" : "this one");
+  return out;
+}
+
+std::string unknown_clause(const Explanation& explanation) {
+  std::string out =
+      fmt::format("the cause is not known: none of {} hypotheses explains it", explanation.tried);
+  if (!explanation.complete) out += " (time ran out before all were tried)";
+  if (!explanation.seen.empty()) out += fmt::format("; {}", explanation.seen);
+  return out;
+}
+
+}  // namespace lockstep::doctor
