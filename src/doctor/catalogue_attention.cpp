@@ -357,39 +357,42 @@ void row_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
   const op::Op& op = findings.program().ops[index];
   const std::string fix =
       "Look at the buffer of this result: what wrote it last, and which row a token has in it.";
-  const std::set<int64_t> wrong(findings.wrong.begin(), findings.wrong.end());
+  const std::set<int64_t> all(findings.wrong.begin(), findings.wrong.end());
   const int64_t end = findings.trace.positions();
   // Rows of the input, where that is not the same as rows of the result.
-  const bool placed =
-      std::holds_alternative<op::Rope>(op.what) || std::holds_alternative<op::Attention>(op.what);
-  for (const int64_t offset : {-1, 1, -2, 2}) {
+  const bool attends = std::holds_alternative<op::Attention>(op.what);
+  const bool placed = attends || std::holds_alternative<op::Rope>(op.what);
+  const auto add = [&](const std::set<int64_t>& wrong, int64_t offset) {
     const auto other = [wrong, offset, end](int64_t position) {
       const int64_t at = position + offset;
       return !wrong.contains(position) || at < 0 || at >= end ? position : at;
     };
-    const std::string where = fmt::format("the {} {} it",
-                                          offset == -1  ? "position"
-                                          : offset == 1 ? "position"
-                                          : offset < 0  ? "position two"
-                                                        : "position two",
-                                          offset < 0 ? "before" : "after");
+    const std::string which =
+        wrong.size() == all.size() ? "a wrong row" : fmt::format("row {}", *wrong.begin());
+    const std::string where =
+        fmt::format("{} {} it", std::abs(offset) == 1 ? "the position" : "two positions",
+                    offset < 0 ? "before" : "after");
     Hypothesis made{"row.stale",
-                    fmt::format("a wrong row is the row of {}", where),
+                    fmt::format("{} is the row of {}", which, where),
                     fix,
                     {{"position", fmt::format("{:+d}", offset)}},
                     result_of(other)};
     made.rank = 1;
     out.push_back(made);
-    if (!placed) continue;
-    made.text = fmt::format("it reads the row of {}", where);
-    made.alter = [other, attends = std::holds_alternative<op::Attention>(op.what)](Altered& altered,
-                                                                                   size_t at) {
+    if (!placed) return;
+    made.text = fmt::format("for {} it reads the row of {}", which, where);
+    made.alter = [other, attends](Altered& altered, size_t at) {
       altered.deviation(at).reads = [=](size_t input, int64_t position) {
         return attends && input > 0 ? position : other(position);
       };
       return true;
     };
     out.push_back(std::move(made));
+  };
+  for (const int64_t offset : {-1, 1, -2, 2}) {
+    add(all, offset);
+    // Later rows may have inherited it through attention.
+    if (all.size() > 1) add({*all.begin()}, offset);
   }
 }
 

@@ -246,9 +246,9 @@ void weight_hypotheses(const Findings& findings, size_t index, std::vector<Hypot
   if (weight->rows > 1)
     out.push_back({square ? "weight.transposed" : "weight.layout",
                    square ? fmt::format("it uses {} transposed", weight->name)
-                          : fmt::format("it reads {} with the wrong leading dimension: its numbers "
-                                        "as {} rows of {} by columns",
-                                        weight->name, weight->rows, weight->columns),
+                          : fmt::format("it reads {} with the wrong leading dimension, as if its "
+                                        "numbers lay column by column",
+                                        weight->name),
                    "Look at the order of the dimensions where this matrix is loaded or multiplied.",
                    {{"tensor", weight->name}},
                    reweigh(column_major)});

@@ -130,7 +130,8 @@ class Search {
   // What holds at every position, needs fewer fitted numbers, is likelier.
   static bool before(const Trial& a, const Trial& b) {
     const auto key = [](const Trial& trial) {
-      return std::tuple(trial.judgement.breaks, trial.hypothesis.fitted, trial.hypothesis.rank);
+      return std::tuple(trial.judgement.breaks, trial.hypothesis.fitted, trial.hypothesis.rank,
+                        trial.ops.size());
     };
     return key(a) < key(b);
   }

@@ -22,6 +22,7 @@ struct Trial {
 struct Explanation {
   std::vector<Trial> chosen;  // one, or several that explain it together; empty: nothing does
   std::vector<std::string> alternatives;
+  bool contested = false;         // one of them is as likely
   std::vector<Attempt> attempts;  // the best first
   int64_t tried = 0;
   bool complete = true;  // false: time ran out

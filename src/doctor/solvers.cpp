@@ -17,6 +17,7 @@ struct Quantity {
   std::vector<Parameter> more = {};  // besides the value
   const char* parameter = "value";
   std::function<Alteration(double)> alter;
+  int rank = 0;
   double low;  // of the logarithm, to base 10
   double high;
   int steps;
@@ -45,6 +46,7 @@ void solve_quantity(Examination& examination, std::span<const size_t> ops, const
                   quantity.alter(value)};
   made.parameters.push_back({quantity.parameter, value});
   made.fitted = 1;
+  made.rank = quantity.rank;
   out.push_back(std::move(made));
 }
 
@@ -119,6 +121,7 @@ void solve_rope(Examination& examination, std::span<const size_t> ops, const op:
                return true;
              });
            },
+       .rank = 1,  // of q and k together it is a scale of attention
        .low = -2,
        .high = 2,
        .steps = 40},
