@@ -200,7 +200,7 @@ class SideDoctor {
       // A number that was found from all rows there are proves nothing by itself.
       const bool checked =
           trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
-      diagnosis.proved = examination.alone() && checked && explanation.alternatives.empty();
+      diagnosis.proved = examination.alone() && checked && !explanation.contested;
       if (!examination.alone()) diagnosis.after = start_of(examination);
       for (const size_t op : trial.ops)
         if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)

@@ -142,11 +142,15 @@ class Search {
     out.chosen = {*all.front()};
     const Trial& chosen = *all.front();
     std::set<std::string> others;
-    for (const Trial* trial : all)
-      if (trial->judgement.breaks == chosen.judgement.breaks &&
-          trial->hypothesis.fitted <= chosen.hypothesis.fitted &&
-          trial->hypothesis.cause != chosen.hypothesis.cause && trial->hypothesis.cause != kUnknown)
-        others.insert(trial->hypothesis.cause);
+    for (const Trial* trial : all) {
+      const Hypothesis& other = trial->hypothesis;
+      if (trial->judgement.breaks != chosen.judgement.breaks ||
+          other.fitted > chosen.hypothesis.fitted || other.cause == chosen.hypothesis.cause ||
+          other.cause == kUnknown)
+        continue;
+      others.insert(other.cause);
+      out.contested = out.contested || !before(chosen, *trial);
+    }
     out.alternatives.assign(others.begin(), others.end());
   }
 
