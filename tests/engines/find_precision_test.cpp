@@ -129,15 +129,14 @@ TEST_P(FindPrecision, NothingForOtherMistakes) {
   const char* sets[] = {"all", "ops", "layers"};
   for (const Bug& bug : bugs()) {
     job_.checkpoints = sets[choice_.below(3)];
-    Patient patient;
-    patient.program = program_;
+    Patient patient(program_);
     const auto wrong = bug.make(patient, 1, 5);
     if (!wrong || leave_out()) continue;
     using enum Quirk::Kind;
     const Quirk::Kind kind = patient.quirk.kind;
     if (kind == kHalfInput || kind == kBfloatInput || kind == kBfloatOutput || kind == kHalfCache)
       continue;
-    const auto found = find(lab_->record(job_, {}, patient.program, patient.quirk));
+    const auto found = find(lab_->record(job_, {}, patient));
     EXPECT_FALSE(found.found()) << bug.name << ": " << tell(found);
   }
 }
