@@ -7,6 +7,22 @@ namespace {
 
 constexpr int kDecodeThreads = 128;
 
+// body(block, number) for the numbers of so many blocks: a block for a warp, or a number for a
+// thread where blocks are small.
+template <int kOfABlock, class Body>
+__device__ void for_numbers(int blocks, const Body& body) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kOfABlock < 16) {
+    for (int i = thread; i < blocks * kOfABlock; i += kDecodeThreads)
+      body(i / kOfABlock, i % kOfABlock);
+  } else {
+    for (int block = thread / 32; block < blocks; block += kDecodeThreads / 32)
+#pragma unroll
+      for (int i = 0; i < kOfABlock; i += 32)
+        if (i + thread % 32 < kOfABlock) body(block, i + thread % 32);
+  }
+}
+
 // Each thread decodes a block. Blocks are read, and their numbers written, by all threads in order:
 // both pass through shared memory.
 template <class Block>
@@ -30,17 +46,16 @@ __global__ void decode_kernel(const __grid_constant__ DecodeCall call, int64_t s
     targets[thread] = row * stride + place * Block::kValues;
   }
   __syncthreads();
-  for (int i = thread; i < count * kBytes; i += kDecodeThreads)
-    stored[i] = call.blocks[sources[i / kBytes] + i % kBytes];
+  for_numbers<kBytes>(count, [&](int block, int byte) {
+    stored[block * kBytes + byte] = call.blocks[sources[block] + byte];
+  });
   __syncthreads();
   if (thread < count)
     quant::decode(reinterpret_cast<const Block*>(stored)[thread], numbers + thread * kStep);
   __syncthreads();
-  for (int i = thread; i < count * Block::kValues; i += kDecodeThreads) {
-    const int block = i / Block::kValues;
-    const int value = i % Block::kValues;
+  for_numbers<Block::kValues>(count, [&](int block, int value) {
     call.out[targets[block] + value] = numbers[block * kStep + value];
-  }
+  });
 }
 
 template <class Block>

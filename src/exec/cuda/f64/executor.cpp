@@ -15,8 +15,9 @@
 namespace lockstep::exec::cuda {
 namespace {
 
-// Of a weight that is decoded at a time: what the GPU's cache holds.
-constexpr int64_t kDecodedBytes64 = 32 << 20;
+// Of a weight that is decoded at a time: starting kernels for less costs more than the GPU's cache
+// saves.
+constexpr int64_t kDecodedBytes64 = 256 << 20;
 // Of attention's scores at a time, where nobody asked for them.
 constexpr int64_t kScoreBytes = 256 << 20;
 
