@@ -105,6 +105,55 @@ TEST_P(SettleTest, AlsoWhereSomethingIsWrong) {
   expect_same(*wrong, "wrong");
 }
 
+// Computes some products on the CPU, wrong ones among them, and then no more.
+class BreakingDevice : public exec::f64::ProductDevice {
+ public:
+  Result<void> run(const exec::f64::Task& task, int threads, const exec::f64::Take& take) override {
+    const bool breaks = left_-- == 0;
+    int64_t taken = 0;
+    exec::f64::cpu_products().run(task, threads, [&](const exec::f64::Part& part) {
+      if (!breaks) return take(part);
+      if (taken++ > 0) return;
+      std::vector<double> wrong(static_cast<size_t>(part.rows * part.stride), 1e9);
+      exec::f64::Part other = part;
+      other.product = task.x != nullptr ? wrong.data() : nullptr;
+      take(other);
+    });
+    if (breaks) return error("out of memory on purpose");
+    return {};
+  }
+
+ private:
+  int left_ = 5;
+};
+
+TEST_P(SettleTest, ADeviceThatFailsHalfwayChangesNothingButANote) {
+  const trace::Trace reference = lab_.record(job_, {}, program_);
+  const trace::Trace suspect =
+      lab_.record(job_, {.name = "pairwise", .order = parity::Order::kPairwise}, program_);
+  parity::CompareOptions options;
+  options.threads = 1;
+  const auto plain = parity::compare(reference, suspect, &lab_.model(), options);
+  options.device = std::make_shared<parity::Products>(std::make_unique<BreakingDevice>(), 0);
+  const auto broken = parity::compare(reference, suspect, &lab_.model(), options);
+  ASSERT_TRUE(plain.ok() && broken.ok());
+  EXPECT_EQ(broken->verdict, plain->verdict);
+  EXPECT_TRUE(broken->parity);
+  ASSERT_EQ(broken->checkpoints.size(), plain->checkpoints.size());
+  for (size_t i = 0; i < plain->checkpoints.size(); ++i) {
+    const parity::CheckpointResult& a = plain->checkpoints[i];
+    const parity::CheckpointResult& b = broken->checkpoints[i];
+    EXPECT_EQ(a.verdict, b.verdict) << a.name;
+    ASSERT_EQ(a.suspect.worst.has_value(), b.suspect.worst.has_value()) << a.name;
+    if (!a.suspect.worst) continue;
+    EXPECT_EQ(a.suspect.worst->position, b.suspect.worst->position) << a.name;
+    EXPECT_EQ(a.suspect.worst->ratio(), b.suspect.worst->ratio()) << a.name;
+  }
+  ASSERT_EQ(broken->notes.size(), plain->notes.size() + 1);
+  EXPECT_EQ(broken->notes.back(),
+            "the GPU was given up, and the CPU did the rest of the work: out of memory on purpose");
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, SettleTest, testing::Values("f32", "q4_k", "q8_0"));
 
 }  // namespace
