@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "parity/effort.h"
@@ -140,11 +141,20 @@ class Judge {
     for (CheckpointResult& result : out.checkpoints) {
       const auto started = Clock::now();
       const auto id = scope_.ids.find(result.name);
-      for (size_t i = 0; i < sides.size(); ++i)
-        if (id != scope_.ids.end() && sides[i].side->trace->has(result.name))
-          result.*sides[i].judgement =
-              judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
-                    scope_.compared);
+      const auto judge_side = [&](size_t i) {
+        if (id == scope_.ids.end() || !sides[i].side->trace->has(result.name)) return;
+        result.*sides[i].judgement =
+            judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
+                  scope_.compared);
+      };
+      // Side by side: what one of them does on a single core, or on the GPU, costs the other
+      // nothing.
+      parallel_for(
+          std::ssize(sides), 1,
+          [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) judge_side(static_cast<size_t>(i));
+          },
+          threads_);
       result.seconds += seconds_since(started);
       done += efforts[static_cast<size_t>(&result - out.checkpoints.data())];
       progress.advance(1, done / total);

@@ -11,7 +11,7 @@ namespace {
 
 // Numbers of a value that are judged at a time, fewer where others must be computed for it, and
 // that are kept for reuse. Each takes 8 bytes in some matrices at a time.
-constexpr int64_t kJudgedAtATime = 1 << 24;
+constexpr int64_t kJudgedAtATime = 1 << 23;
 constexpr int64_t kDerivedAtATime = 1 << 22;
 constexpr int64_t kKept = 1 << 25;
 
