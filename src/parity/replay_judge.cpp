@@ -9,11 +9,10 @@
 namespace lockstep::parity {
 namespace {
 
-// Numbers of a value that are judged at a time, fewer where others must be computed for it, and
-// that are kept for reuse. Each takes 8 bytes in some matrices at a time.
+// Numbers of a value that are judged at a time, fewer where others must be computed for it. Each
+// takes 8 bytes in some matrices at a time.
 constexpr int64_t kJudgedAtATime = 1 << 23;
 constexpr int64_t kDerivedAtATime = 1 << 22;
-constexpr int64_t kKept = 1 << 25;
 
 // Of the differences in one row, over those that are finite.
 double mean_square_difference(const Matrix& a, const Matrix& b, int64_t row) {
