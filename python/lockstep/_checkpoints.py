@@ -59,6 +59,17 @@ def is_scores(name: str) -> bool:
     return row is not None and CHECKPOINTS[row[0]][0] == SCORES_SHAPE
 
 
+def shape_of(name: str) -> Optional[str]:
+    """The shape in words: `[tokens, heads * head_size]`; None for other names."""
+    row = _row(name)
+    return None if row is None else CHECKPOINTS[row[0]][0]
+
+
+def has_heads(name: str) -> bool:
+    """Whether a row is one of heads: queries, keys, values and what attention makes of them."""
+    return "heads *" in (shape_of(name) or "")
+
+
 def in_set(name: str, wanted: str) -> bool:
     """Whether a checkpoint is in one of SETS."""
     row = _row(name)

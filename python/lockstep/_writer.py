@@ -8,13 +8,13 @@ import json
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Type, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union
 
-import numpy as np
 import numpy.typing as npt
 
-from . import _limits, _precision
+from . import _limits, _precision, _values
 from ._dtypes import STORED, manifest_dtype
+from ._program import describe_model
 from ._reader import FORMAT, VERSION
 
 _SHARD_BYTES = 16 << 20
@@ -28,11 +28,7 @@ def _model_entry(model: Union[None, str, "os.PathLike[str]", Mapping[str, str]])
         return {}
     if isinstance(model, Mapping):
         return dict(model)
-    path = Path(model)
-    entry = {"file": path.name}
-    if path.exists():
-        entry["path"] = str(path.resolve())
-    return entry
+    return describe_model(model)
 
 
 def _sync_folder(path: Path) -> None:
@@ -83,9 +79,9 @@ class TraceWriter:
     engine     its name, or {"name", "version", "device"}
     precision  of its arithmetic: {"compute", "activations", "kv", "weights"}, such as f32, bf16 or
                e4m3:row; docs/numerics.md has all names; leave out what is not known
-    model      {"file", "path", "architecture", "fingerprint", "quantization"}, or the file; the
-               fingerprint is what `lockstep inspect --fingerprint` prints, and with the path
-               `compare` finds the file again
+    model      the GGUF file, of which the program tells the rest, or {"file", "path",
+               "architecture", "fingerprint", "quantization"}; the fingerprint is what `lockstep
+               inspect --fingerprint` prints, and with the path `compare` finds the file again
     forward    what the forward pass depends on besides the file: {"context_length", "rope_base",
                "rope_scale"}; context_length is a number of positions, or "positions so far" where
                the engine decides anew in every step; leave out what is not known
@@ -166,12 +162,23 @@ class TraceWriter:
             for made in self._made:
                 made.rmdir()
 
-    def step(self, first_pos: int, values: Mapping[str, npt.ArrayLike]) -> None:
+    def step(
+        self,
+        first_pos: int,
+        values: Mapping[str, Any],
+        *,
+        tokens: Optional[int] = None,
+        batch: Optional[int] = None,
+    ) -> None:
         """Records one call of the forward pass, on tokens from position `first_pos` on.
 
-        `values`: name to `[tokens, width]` (`[heads, tokens, positions]` for attention scores and
-        probabilities); a single row may be given as `[width]`. `logits` may have only the last
-        rows. Arrays are copied.
+        `values`: name to an array, or a tensor of torch: `[tokens, width]`, or `[width]` for one token;
+        `[heads, tokens, positions]` for attention scores and probabilities. Queries, keys and values may
+        be `[tokens, heads, size]`. A batch may be the first dimension of all; where it has more than one
+        sequence, `batch` says which one is recorded. `logits` may have only the last rows of the step.
+
+        `tokens`: how many tokens the step has. Without it the values tell, where they can be read in one
+        way only. Numbers are copied, in the type that they have.
         """
         if self._closed:
             raise ValueError("the trace is closed")
@@ -182,35 +189,71 @@ class TraceWriter:
         for name in values:
             if not _limits.is_name(name):
                 raise ValueError(f"{name!r} is no name: expected {_limits.NAME_RULE}")
-        arrays = {name: self._array(name, value) for name, value in values.items()}
-        tokens = max(array.shape[-2] for array in arrays.values())
-        if not _limits.in_positions(first_pos, tokens):
-            raise ValueError(
-                f"{tokens} tokens at position {first_pos}: a trace has at most {_limits.MOST_POSITIONS} positions"
-            )
+        if tokens is not None and (int(tokens) != tokens or tokens < 1):
+            raise ValueError(f"tokens={tokens}, expected how many tokens the step has")
+        arrays = {name: _values.to_array(name, value) for name, value in values.items()}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        count = self._count(first_pos, shapes, batch) if tokens is None else int(tokens)
+        if count is not None:
+            self._check_positions(first_pos, count)
+        arrays = {name: _values.shaped(name, array, count, batch) for name, array in arrays.items()}
+        rows = {name: array.shape[-2] for name, array in arrays.items()}
+        if count is None:
+            count = max(rows.values())
+            self._check_positions(first_pos, count)
         known = dict(self._checkpoints)
         for name, array in arrays.items():
-            rows = array.shape[-2]
-            if rows != tokens and not (name == "logits" and 1 <= rows):
-                raise ValueError(f"{name}: {rows} rows in a step of {tokens} tokens")
+            if rows[name] != count and name != _values.LOGITS:
+                raise _values.wrong_shape(name, array.shape, count, f"{rows[name]} rows in a step of {count} tokens")
             entry = {
                 "name": name,
                 "dtype": manifest_dtype(array.dtype),
                 "width": array.shape[0] if array.ndim == 3 else array.shape[1],
             }
-            if known.setdefault(name, entry) != entry:
-                raise ValueError(f"{name}: was {known[name]}, is now {entry}")
+            was = known.setdefault(name, entry)
+            if was != entry:
+                raise ValueError(
+                    f"{name}: {entry['width']} numbers of type {entry['dtype']} in a row, expected {was['width']} of "
+                    f"type {was['dtype']} as in the steps before"
+                )
         if len(known) > _limits.MOST_CHECKPOINTS:
             raise ValueError(f"a trace has at most {_limits.MOST_CHECKPOINTS} checkpoints")
         self._checkpoints = known
         for name, array in arrays.items():
             self._data[f"{self._index}/{name}"] = array
             self._pending_bytes += array.nbytes
-        self._pending.append({"index": self._index, "first_pos": first_pos, "n_tokens": tokens})
+        self._pending.append({"index": self._index, "first_pos": first_pos, "n_tokens": count})
         self._index += 1
-        self._next_position = first_pos + tokens
+        self._next_position = first_pos + count
         if self._pending_bytes >= _SHARD_BYTES:
             self.flush()
+
+    @staticmethod
+    def _check_positions(first_pos: int, tokens: int) -> None:
+        if not _limits.in_positions(first_pos, tokens):
+            raise ValueError(
+                f"{tokens} tokens at position {first_pos}: a trace has at most {_limits.MOST_POSITIONS} positions"
+            )
+
+    def _count(self, first_pos: int, shapes: Mapping[str, Tuple[int, ...]], batch: Optional[int]) -> Optional[int]:
+        """How many tokens a step has, by its values; None where they leave it open."""
+        count = _values.infer_tokens(shapes, batch is not None)
+        left = self._n_prompt - first_pos
+        if count is None and set(shapes) == {_values.LOGITS} and len(shapes[_values.LOGITS]) in (1, 2, 3):
+            shape = shapes[_values.LOGITS]
+            count = 1 if len(shape) == 1 else shape[-2]
+            if 0 < count < left:
+                # The last rows of the prompt, or the first ones: a guess would file logits under wrong positions.
+                raise ValueError(
+                    f"logits: {count} row{'s' if count > 1 else ''} at position {first_pos}, where {left} tokens of the "
+                    f"prompt begin; tokens={left} says that these are the last rows, tokens={count} that the step has "
+                    "no more tokens"
+                )
+        elif count is None and 0 < left and any(left in shape[:-1] for shape in shapes.values()):
+            count = left  # the prompt in one step
+        elif count is None and left <= 0 < self._n_prompt and all(shape and shape[0] == 1 for shape in shapes.values()):
+            count = 1  # generation
+        return count
 
     def flush(self) -> None:
         """Puts what was recorded so far on the disk."""
@@ -256,22 +299,6 @@ class TraceWriter:
             self.flush()
         finally:
             self._give_up()
-
-    @staticmethod
-    def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
-        array = np.asarray(value)
-        if array.ndim == 1:
-            array = array[np.newaxis]
-        if array.ndim not in (2, 3) or 0 in array.shape:
-            raise ValueError(f"{name}: shape {array.shape}, expected [tokens, width]")
-        width = array.shape[0] if array.ndim == 3 else array.shape[1]
-        if width > _limits.MOST_WIDTH:
-            raise ValueError(f"{name}: width {width}, expected at most {_limits.MOST_WIDTH}")
-        array = np.array(array, order="C")  # a copy: the engine may reuse its buffer
-        if array.dtype.byteorder == ">":
-            array = array.astype(array.dtype.newbyteorder("<"))
-        manifest_dtype(array.dtype)  # refuses what cannot be recorded
-        return array
 
     def _shard_parts(self) -> Iterable[bytes]:
         header: Dict[str, Any] = {}
