@@ -10,10 +10,12 @@
 
 from ._dtypes import bfloat16_to_float32, float32_to_bfloat16
 from ._reader import Checkpoint, Step, Trace, TraceError, open_trace
+from ._record import Recording, record
 from ._writer import TraceWriter
 
 __all__ = [
     "Checkpoint",
+    "Recording",
     "Step",
     "Trace",
     "TraceError",
@@ -21,5 +23,6 @@ __all__ = [
     "bfloat16_to_float32",
     "float32_to_bfloat16",
     "open_trace",
+    "record",
 ]
 __version__ = "0.1.0"

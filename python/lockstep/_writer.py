@@ -139,6 +139,14 @@ class TraceWriter:
             self._give_up()
             raise
 
+    def declare(self, *, precision: Optional[Mapping[str, str]] = None, n_prompt: Optional[int] = None) -> None:
+        """What is known of the run only after its beginning."""
+        if precision is not None:
+            _precision.check(precision)
+            self._engine["precision"] = dict(precision)
+        if n_prompt is not None:
+            self._n_prompt = int(n_prompt)
+
     def _take_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):

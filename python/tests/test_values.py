@@ -18,6 +18,8 @@ try:
     import ml_dtypes
 except ImportError:
     ml_dtypes = None
+# Some machines announce AMX, which is above this, and stop a program at its first tile instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 try:
     import torch
 except ImportError:

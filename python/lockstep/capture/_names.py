@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 FORMAT = "lockstep-names"
 VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
-TAKES = ("output", "input", "softmax_input", "first_output", "second_output")
+TAKES = ("output", "input", "softmax_input", "first_output", "second_output", "sum_of_outputs")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class NameMap:
             yield rule, rule.checkpoint.replace("{N}", layer)
 
 
-def _rule(item: Dict[str, Any], where: str) -> Rule:
+def make_rule(item: Dict[str, Any], where: str) -> Rule:
     lists = {"nodes", "reads", "ops", "not_ops", "architectures"}
     known = lists | {"checkpoint", "part", "take", "order"}
     if not isinstance(item, dict) or not isinstance(item.get("checkpoint"), str):
@@ -120,14 +120,18 @@ def parse_map(text: str, path: str = "name map") -> MapFile:
         raise ValueError(f"{path}: not a map of format {FORMAT!r}, version {VERSION}")
     if not isinstance(data.get("engine"), str) or not isinstance(data.get("rules"), list):
         raise ValueError(f"{path}: engine or rules are missing")
-    rules = [_rule(item, f"{path}: rule {i}") for i, item in enumerate(data["rules"])]
+    rules = [make_rule(item, f"{path}: rule {i}") for i, item in enumerate(data["rules"])]
     return MapFile(data["engine"], rules, dict(data.get("known_as", {})))
 
 
-def load_map(engine: str, architecture: str) -> NameMap:
-    """The map that comes with the package: `llama.cpp` or `transformers`."""
+def load_file(engine: str) -> MapFile:
+    """The map that comes with the package: `llama.cpp`, `transformers` or `vllm`."""
     path = Path(__file__).with_name("names") / f"{engine}.json"
-    file = parse_map(path.read_text(encoding="utf-8"), str(path))
+    return parse_map(path.read_text(encoding="utf-8"), str(path))
+
+
+def load_map(engine: str, architecture: str) -> NameMap:
+    file = load_file(engine)
     return NameMap(file.engine, file.rules, file.known_as.get(architecture, architecture))
 
 

@@ -1,0 +1,92 @@
+"""Tensors of one pass through a torch model, as rows of one sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from . import _checkpoints
+from .capture._names import Rule
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Numbers of heads, for rows that hold several things, or in another order; 0: not known."""
+
+    queries: int = 0
+    keys: int = 0
+
+    def part(self, part: str, width: int, name: str) -> slice:
+        """Where a part of a fused row lies."""
+        if part in ("gate", "up"):
+            return slice(0, width // 2) if part == "gate" else slice(width // 2, width)
+        every = self.queries + 2 * self.keys
+        if not self.queries or not self.keys or width % every:
+            raise ValueError(
+                f"{name}: a fused row of {width} numbers cannot be cut into q, k and v of {self.queries} and {self.keys} "
+                "heads; heads= and kv_heads= say how many there are"
+            )
+        head = width // every
+        q, k = head * self.queries, head * self.keys
+        return {"q": slice(0, q), "k": slice(q, q + k), "v": slice(q + k, width)}[part]
+
+    def adjacent(self, rows: Any, name: str) -> Any:
+        """The two halves of each head, number by number side by side."""
+        heads = self.keys if name.endswith((".k", ".k_rope")) else self.queries
+        width = rows.shape[1]
+        if not heads or width % (2 * heads):
+            raise ValueError(f"{name}: {width} numbers are no {heads} heads of an even size; heads= and kv_heads= say how "
+                             "many there are")  # fmt: skip
+        return rows.reshape(rows.shape[0], heads, 2, -1).transpose(2, 3).reshape(rows.shape[0], -1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A pass of `tokens` tokens for each of `batch` sequences, of which `sequence` is recorded."""
+
+    tokens: int
+    batch: int = 1
+    sequence: int = 0
+
+    def scores(self, tensor: Any) -> Any:
+        """[heads, tokens, positions]; None where that is not what the tensor is."""
+        if tensor.dim() == 4 and tensor.shape[0] == self.batch:
+            tensor = tensor[self.sequence]
+        return tensor if tensor.dim() == 3 and tensor.shape[1] == self.tokens else None
+
+    def rows(self, tensor: Any, heads_first: bool = False, last_rows: bool = False) -> Any:
+        """[tokens, width]; fewer rows where `last_rows`; None where the tensor has no row for each token."""
+        shape, at = tuple(tensor.shape), self.sequence
+        if len(shape) == 4 and shape[0] == self.batch and shape[2] == self.tokens:
+            if heads_first or shape[1] != self.tokens:
+                return tensor[at].transpose(0, 1).reshape(self.tokens, -1)
+        if len(shape) >= 3 and shape[0] == self.batch and shape[1] == self.tokens:
+            return tensor[at].reshape(self.tokens, -1)
+        if len(shape) == 3 and last_rows and shape[0] == self.batch and shape[1] < self.tokens:
+            return tensor[at]
+        if len(shape) >= 3 and shape[0] == self.tokens and shape[1] == self.batch:  # the batch second
+            return tensor[:, at].reshape(self.tokens, -1)
+        if len(shape) >= 2 and shape[0] == self.batch * self.tokens:
+            return tensor[at * self.tokens : (at + 1) * self.tokens].reshape(self.tokens, -1)
+        if len(shape) == 2 and last_rows and shape[0] == self.batch:
+            return tensor[at : at + 1]
+        if len(shape) == 2 and last_rows and self.batch == 1 and shape[0] < self.tokens:
+            return tensor
+        return None
+
+    def value(self, rule: Optional[Rule], name: str, tensor: Any, heads: Heads) -> Any:
+        """What a trace has of the tensor; None where it does not fit."""
+        if rule is not None and _checkpoints.is_scores(name):
+            value = self.scores(tensor)
+            if value is not None and name.endswith("scores"):  # what is hidden has the type's lowest number added
+                import torch
+
+                value = value.masked_fill(value <= torch.finfo(value.dtype).min / 2, -float("inf"))
+            return value
+        is_function = rule is not None and any(":" in node for node in rule.nodes)
+        rows = self.rows(tensor, heads_first=is_function, last_rows=name == "logits")
+        if rows is None or rule is None:
+            return rows
+        if rule.part:
+            rows = rows[:, heads.part(rule.part, rows.shape[1], name)]
+        return heads.adjacent(rows, name) if rule.order == "adjacent" else rows

@@ -1,0 +1,333 @@
+"""Recording any torch module while it runs: `lockstep.record`."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import inspect
+import os
+import sys
+from types import TracebackType
+from typing import Any, Dict, List, Mapping, Optional, Type, Union
+
+from . import _checkpoints
+from ._copies import Copier, Copy
+from ._layout import Heads, Layout
+from ._module_names import Names, engine_of, rules_for
+from ._passes import Pass, PassWriter
+from ._watch import Watcher, first_tensor
+from ._writer import TraceWriter
+from .capture._names import Rule
+
+_SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_IDS = ("input_ids", "tokens", "token_ids", "ids", "idx")
+_PLACES = ("position_ids", "positions", "input_pos", "cache_position", "attention_mask", "mask")
+
+
+def _kind(dtype: Any) -> str:
+    return _SHORT.get(str(dtype).rpartition(".")[2], "")
+
+
+class Recording:
+    """A recording that goes on; `lockstep.record` makes one.
+
+    folder     of the trace
+    notes      what is to be known of the recording, sentences
+    own_names  values that no rule knows: they are recorded under the names of their modules
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        folder: Union[str, "os.PathLike[str]"],
+        *,
+        checkpoints: str = "all",
+        names: Optional[Names] = None,
+        own_names: bool = True,
+        sequence: int = 0,
+        gguf: Union[None, str, "os.PathLike[str]", Mapping[str, str]] = None,
+        precision: Optional[Mapping[str, str]] = None,
+        engine: Union[None, str, Mapping[str, str]] = None,
+        architecture: Optional[str] = None,
+        heads: Optional[int] = None,
+        kv_heads: Optional[int] = None,
+        prompt: str = "",
+        n_prompt: Optional[int] = None,
+        sampling: Optional[Mapping[str, Any]] = None,
+        forward: Optional[Mapping[str, Any]] = None,
+        durable: bool = False,
+    ) -> None:
+        import torch
+
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"record: {type(model).__name__} is no torch.nn.Module")
+        self._torch, self._model, self._sequence = torch, model, int(sequence)
+        self._checkpoints, self._wants_own = checkpoints, own_names
+        self._precision = dict(precision) if precision is not None else None
+        config = getattr(model, "config", None)
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        kind = engine_of(model)
+        found = architecture or str(getattr(config, "model_type", "") or "")
+        self._names, note = rules_for(model, kind, found, names)
+        self.architecture = self._names.architecture
+        queries = int(heads or getattr(text, "num_attention_heads", 0) or 0)
+        self._heads = Heads(queries, int(kv_heads or getattr(text, "num_key_value_heads", 0) or queries))
+        self.notes: List[str] = [note] if note else []
+        self.own_names: List[str] = []
+        self._kind = kind
+        self._copier = Copier()
+        self._pass: Optional[Pass] = None
+        self._vocabularies = {int(m.num_embeddings) for m in model.modules() if hasattr(m, "num_embeddings")}
+        self._context = contextlib.ExitStack()
+        self._running = False
+        self._described = False
+        entry: Any = gguf
+        if gguf is None and self.architecture:
+            entry = {"architecture": self.architecture}
+        if forward is None and kind == "transformers":
+            # Where a model has rope factors for long contexts, the positions so far decide in every step.
+            forward = {"context_length": "positions so far"}
+        self._writer = TraceWriter(
+            folder, engine=engine or self._engine(kind), precision=precision, model=entry, forward=forward, prompt=prompt,
+            n_prompt=n_prompt, sampling=sampling, notes=self.notes, durable=durable,
+        )  # fmt: skip
+        self.notes = self._writer.notes
+        self.folder = self._writer.folder
+        self._passes = PassWriter(self._writer, n_prompt is None)
+
+    def _engine(self, kind: str) -> Dict[str, str]:
+        package = sys.modules.get(kind, self._torch)
+        parameter = next(self._model.parameters(), None)
+        device = "cpu" if parameter is None else str(parameter.device)
+        return {"name": kind, "version": str(getattr(package, "__version__", "")), "device": device}
+
+    # Beginning and end
+
+    def start(self) -> "Recording":
+        """Attaches the hooks; a `with` block does it by itself."""
+        if self._running:
+            return self
+        try:
+            self._watcher = Watcher(self._model, self._names, self._wanted, self._see, self._wants_own)
+            self._context.callback(self._watcher.close)
+            self._context.enter_context(self._watcher.functions_watched())
+            if self._watcher.compiled:
+                self._say("the model is compiled by torch.compile: each module that is watched breaks a graph, so what "
+                          "the compiler fuses across modules runs apart here")  # fmt: skip
+                self._context.enter_context(self._compiler_sees_hooks())
+            disable = getattr(getattr(self._torch, "compiler", None), "disable", lambda function: function)
+            before = self._model.register_forward_pre_hook(disable(self._begin), with_kwargs=True)
+            after = self._model.register_forward_hook(disable(self._end))
+            self._context.callback(before.remove)
+            self._context.callback(after.remove)
+        except BaseException:
+            self._context.close()
+            self._writer.abandon()
+            raise
+        self._running = True
+        return self
+
+    @contextlib.contextmanager
+    def _compiler_sees_hooks(self) -> Any:
+        """Code that was compiled without hooks would go on without them."""
+        dynamo = self._torch._dynamo
+        settings = {"skip_nnmodule_hook_guards": False} if hasattr(dynamo.config, "skip_nnmodule_hook_guards") else {}
+        dynamo.reset()
+        try:
+            with dynamo.config.patch(**settings) if settings else contextlib.nullcontext():
+                yield
+        finally:
+            dynamo.reset()
+
+    def close(self) -> None:
+        """Removes the hooks and writes what is left; the trace is complete."""
+        self._context.close()
+        if self._running:
+            self._running = False
+            try:
+                self._finish_pass()
+                self._passes.drain(everything=True)
+            except BaseException:
+                self._writer.abandon()
+                raise
+        self._describe()
+        self._writer.close()
+
+    def __enter__(self) -> "Recording":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        problem: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        self._context.close()
+        self._running = False
+        with contextlib.suppress(Exception):  # the first problem is the one to tell
+            self._passes.drain(everything=True)
+        self._describe()
+        self._writer.abandon()
+
+    def _describe(self) -> None:
+        self.own_names = [name for name in self._passes.names if not _checkpoints.is_checkpoint(name)]
+        if not self._passes.steps:
+            self._say("the module was not called while it was recorded")
+        left = getattr(self, "_watcher", None)
+        if left is not None:
+            self._writer.unmapped = [name for name in left.unmapped if name not in self._passes.names]
+
+    def _say(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _wanted(self, name: str) -> bool:
+        for part in self._checkpoints.split(","):
+            if _checkpoints.in_set(name, part) if part in _checkpoints.SETS else fnmatch.fnmatchcase(name, part):
+                return True
+        return False
+
+    # A pass: one call of the module
+
+    def _arguments(self, args: Any, kwargs: Any) -> Dict[str, Any]:
+        inner = getattr(self._model, "_orig_mod", self._model)
+        try:
+            bound = inspect.signature(inner.forward).bind_partial(*args, **kwargs)
+        except (TypeError, ValueError):
+            return {**{f"argument {i}": value for i, value in enumerate(args)}, **kwargs}
+        named: Dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                named.update({f"{name} {i}": item for i, item in enumerate(value)})
+            elif bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(value)
+            else:
+                named[name] = value
+        return named
+
+    def _begin(self, _: Any, args: Any, kwargs: Any) -> None:
+        self._finish_pass()
+        named = self._arguments(args, kwargs)
+        tensors = {name: value for name, value in named.items() if isinstance(value, self._torch.Tensor)}
+        whole = [name for name, value in tensors.items()
+                 if not value.is_floating_point() and value.dtype != self._torch.bool and value.dim() in (1, 2)
+                 and name not in _PLACES]  # fmt: skip
+        ids = tensors[next((name for name in _IDS if name in whole), whole[0])] if whole else None
+        shape = tuple(ids.shape) if ids is not None else ()
+        if ids is None:
+            numbers = [value for value in tensors.values() if value.is_floating_point() and value.dim() in (2, 3)]
+            shape = tuple(numbers[0].shape[:-1]) if numbers else ()
+        if not shape or 0 in shape:
+            self._say("a call of the module without token ids or rows of numbers was not recorded")
+            return
+        batch, tokens = (1, shape[0]) if len(shape) == 1 else shape
+        if self._sequence >= batch or self._sequence < 0:
+            raise ValueError(f"record: sequence={self._sequence}, but the module is called with {batch} sequences")
+        if not self._described:
+            self._described = True
+            self._writer.declare(precision=self._found_precision(self._precision))
+
+        def of_sequence(value: Any) -> Optional[Copy]:
+            if value is None or value.dim() not in (1, 2):
+                return None
+            rows = value if value.dim() == 1 else value[self._sequence if value.shape[0] > 1 else 0]
+            return self._copier.copy(rows)
+
+        layout = Layout(int(tokens), int(batch), self._sequence)
+        mask = tensors.get("attention_mask")
+        # The places in a cache count padding too.
+        places = next((tensors[name] for name in _PLACES[: 4 if mask is None else 3] if name in tensors), None)
+        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), self._past(named))
+
+    @staticmethod
+    def _past(named: Mapping[str, Any]) -> Optional[int]:
+        """How many positions a cache holds; None where there is no cache to ask."""
+        cache = named.get("past_key_values", named.get("past_key_value"))
+        if cache is None:
+            return None
+        if hasattr(cache, "get_seq_length"):
+            return int(cache.get_seq_length())
+        if isinstance(cache, (tuple, list)):  # of each layer, keys and values
+            keys = first_tensor(cache)
+            return 0 if keys is None else int(keys.shape[-2])
+        return None
+
+    def _found_precision(self, given: Optional[Dict[str, str]]) -> Dict[str, str]:
+        """What the module computes in, by its parameters, autocast and the settings of torch."""
+        if given is not None:
+            return given
+        torch = self._torch
+        parameter = next((p for p in self._model.parameters() if p.is_floating_point()), None)
+        if parameter is None:
+            return {}
+        kind, device = _kind(parameter.dtype), parameter.device.type
+        exact = kind == "f64" and (self._kind != "transformers" or self.architecture == "gpt2")
+        found = {"compute": "f64" if exact else "f32", "activations": kind, "kv": kind}
+        with contextlib.suppress(TypeError, RuntimeError):
+            if torch.is_autocast_enabled(device):
+                kind = _kind(torch.get_autocast_dtype(device))
+                self._say(f"autocast was on: products are computed in {kind}")
+                found.update(activations=kind, kv=kind, weights=kind)
+            elif kind == "f32" and device == "cuda" and torch.get_float32_matmul_precision() != "highest":
+                found.update(activations="tf32", weights="tf32")
+        return {field: name for field, name in found.items() if name}
+
+    def _see(self, rule: Optional[Rule], name: str, tensor: Any) -> None:
+        if self._pass is None:
+            return
+        value = self._pass.layout.value(rule, name, tensor, self._heads)
+        if value is None:
+            if rule is not None:
+                self._say(f"{name} was not recorded: its shape {list(tensor.shape)} has no row for each of "
+                          f"{self._pass.layout.tokens} tokens")  # fmt: skip
+            return
+        copy = self._copier.copy(value)
+        if copy is not None:
+            self._pass.values[name] = copy
+
+    def _end(self, _: Any, __: Any, output: Any) -> None:
+        if self._pass is None or not self._wanted("logits") or "logits" in self._pass.values:
+            return
+        logits = getattr(output, "logits", None)
+        if logits is None and isinstance(output, dict):
+            logits = output.get("logits")
+        if logits is None:
+            logits = first_tensor(output)
+            if logits is None or logits.shape[-1] not in self._vocabularies:
+                return
+        self._see(None, "logits", logits)
+
+    def _finish_pass(self) -> None:
+        """Ends the last pass: engines may compute logits after the module's own call."""
+        if self._pass is not None:
+            self._passes.add(self._pass)
+            self._pass = None
+
+
+def record(model: Any, folder: Union[str, "os.PathLike[str]"], **options: Any) -> Recording:
+    """Records what a torch module computes, from here to the end of the `with` block.
+
+    >>> with lockstep.record(model, "out.trace", gguf="model.gguf") as recording:
+    ...     model.generate(ids, max_new_tokens=8, do_sample=False)
+    >>> recording.own_names, recording.notes
+
+    A call of the module is a step of the trace. Modules of known architectures are recorded as checkpoints; others under
+    names of their own. All options:
+
+    checkpoints   logits, layers, ops, all (default), or names and globs: embedding,blk.*.q
+    names         {"layers.{N}.attention.wq": "blk.{N}.q", ...}: {N} is a number, * is anything; a fused value has several:
+                  {"layers.{N}.wqkv": ("blk.{N}.q", "blk.{N}.k", "blk.{N}.v")}; or the fields of a rule:
+                  {"layers.{N}.wo": {"checkpoint": "blk.{N}.attn_mix", "take": "input"}}; or a file (docs/name-maps.md); or
+                  transformers, vllm, sglang
+    own_names     False: what no rule knows is not recorded
+    sequence      which one of a batch (default 0)
+    gguf          the model file, for `compare`
+    precision     of the arithmetic; else found by parameters, autocast and settings of torch
+    heads, kv_heads  for fused values, where the module's config does not say them
+    architecture  as GGUF files call it, where the module's config does not say it
+    engine, prompt, n_prompt, sampling, forward, durable  as TraceWriter has them
+    """
+    return Recording(model, folder, **options)

@@ -1,0 +1,214 @@
+"""Hooks on the modules of a torch model: which module, or function within one, gives which checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from .capture._names import NameMap, Rule
+
+# See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
+See = Callable[[Optional[Rule], str, Any], None]
+FUNCTIONS = ("apply_rotary_pos_emb", "softmax")
+# Where nothing is computed, or where a value only passes.
+_SILENT = ("Dropout", "Identity", "ModuleList", "ModuleDict", "ParameterList")
+
+
+def plain_names(model: Any) -> List[Tuple[str, Any]]:
+    """All modules by name, those under several names once for each; without what torch.compile puts around them."""
+    found: Dict[str, Any] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        parts = [part for part in name.split(".") if part != "_orig_mod"]
+        found[".".join(parts)] = module  # the inner one comes later
+    return list(found.items())
+
+
+def shift_names(modules: List[Tuple[str, Any]], names: NameMap) -> List[Tuple[str, str, Any]]:
+    """(name as rules have it, own name, module): a wrapper's prefix is taken off, or what a part lacks is put before."""
+    votes: Dict[Tuple[str, str], int] = {("", ""): 0}
+    starts = {node.split(".")[0] + "." for rule in names.rules for node in rule.nodes if "." in node}
+    for name, _ in modules:
+        parts = name.split(".")
+        for cut in range(len(parts)):
+            if names.find(".".join(parts[cut:])):
+                off = "".join(part + "." for part in parts[:cut])
+                votes[off, ""] = votes.get((off, ""), 0) + 1
+        for start in starts:
+            if name and names.find(start + name):
+                votes["", start] = votes.get(("", start), 0) + 1
+    off, on = max(votes, key=lambda way: (votes[way], -len(way[0]) - len(way[1])))
+    shifted = []
+    for name, module in modules:
+        known = name
+        if off and name.startswith(off):
+            known = name[len(off) :]
+        elif off:
+            known = ""
+        elif on and name:
+            known = on + name
+        shifted.append((known, name, module))
+    return shifted
+
+
+def first_tensor(value: Any) -> Any:
+    """The first tensor of floating-point numbers in what a module takes or gives; None where there is none."""
+    if hasattr(value, "is_floating_point"):
+        return value if value.is_floating_point() else None
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            found = first_tensor(item)
+            if found is not None:
+                return found
+    return None
+
+
+class Watcher:
+    """Shows `see` the values that rules name, and with `own` the outputs of modules that no rule knows."""
+
+    def __init__(self, model: Any, names: NameMap, wanted: Callable[[str], bool], see: See, own: bool = False) -> None:
+        import torch
+
+        self._torch, self._names, self._wanted, self._see = torch, names, wanted, see
+        disable: Callable[[Any], Any] = getattr(getattr(torch, "compiler", None), "disable", lambda function: function)
+        self._opaque = disable  # the compiler leaves hooks alone, and its graphs break there
+        self._hooks: List[Any] = []
+        self._inside: List[str] = []  # modules that run, as far as they matter, the innermost last
+        self._functions: Dict[str, Dict[str, Any]] = {}  # function that rules name: {module: it}
+        self.modules = shift_names(plain_names(model), names)
+        self.mapped = 0  # modules and functions that a rule takes
+        self.unmapped: Dict[str, None] = {}  # own names of modules that no rule takes, in order
+        self.compiled = any(hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+                            for module in model.modules())  # fmt: skip
+        places: Dict[int, List[Tuple[str, str]]] = {}
+        for known, name, module in self.modules:
+            places.setdefault(id(module), []).append((known, name))
+        for known, name, module in self.modules:
+            if places[id(module)][0][1] == name:
+                self._attach(module, places[id(module)], own)
+            for function in FUNCTIONS:
+                if self._rules(f"{known}:{function}"):
+                    self._functions.setdefault(function, {})[known] = module
+        shared = {known.rpartition(".")[0] for ways in places.values() if len(ways) > 1 for known, _ in ways}
+        around = shared | {known for of in self._functions.values() for known in of}
+        for known, _, module in self.modules:
+            if known in around:
+                self._follow(module, known)
+        self.mapped += sum(len(of) for of in self._functions.values())
+
+    def _rules(self, node: str) -> List[Tuple[Rule, str]]:
+        return [(rule, name) for rule, name in self._names.find(node) if self._wanted(name)]
+
+    def _hook(self, module: Any, function: Any) -> None:
+        self._hooks.append(module.register_forward_hook(self._opaque(function), with_kwargs=True))
+
+    def _attach(self, module: Any, places: List[Tuple[str, str]], own: bool) -> None:
+        rules = {known: self._rules(known) for known, _ in places}
+        if any(rules.values()):
+            self.mapped += sum(map(len, rules.values()))
+            self._hook(module, self._keep(rules))
+            return
+        known, name = places[0]
+        if name and not any(True for _ in module.children()) and not self._names.find(known):
+            if type(module).__name__ not in _SILENT and not type(module).__name__.startswith("Dropout"):
+                self.unmapped[name] = None
+                if own:
+                    self._hook(module, self._keep_own([name for _, name in places]))
+
+    def _follow(self, module: Any, known: str) -> None:
+        def enter(*_: Any) -> None:
+            self._inside.append(known)
+
+        def leave(*_: Any) -> None:
+            if known in self._inside:
+                del self._inside[len(self._inside) - 1 - self._inside[::-1].index(known) :]
+
+        self._hooks.append(module.register_forward_pre_hook(self._opaque(enter)))
+        self._hooks.append(module.register_forward_hook(self._opaque(leave)))
+
+    def _place(self, names: List[str]) -> str:
+        """Which of a shared module's names is meant: the one within the module that runs."""
+        for around in reversed(self._inside):
+            for name in names:
+                if name.rpartition(".")[0] == around or name.rpartition(".")[0].endswith("." + around):
+                    return name
+        return names[0]
+
+    def _keep(self, rules: Dict[str, List[Tuple[Rule, str]]]) -> Callable[..., None]:
+        def hook(module: Any, inputs: Any, named: Any, output: Any) -> None:
+            for rule, name in rules[self._place(list(rules)) if len(rules) > 1 else next(iter(rules))]:
+                value = self._take(rule, inputs, named, output)
+                if value is not None:
+                    self._see(rule, name, value)
+
+        return hook
+
+    def _keep_own(self, names: List[str]) -> Callable[..., None]:
+        def hook(module: Any, inputs: Any, named: Any, output: Any) -> None:
+            value = first_tensor(output)
+            if value is not None:
+                self._see(None, self._place(names) if len(names) > 1 else names[0], value)
+
+        return hook
+
+    @staticmethod
+    def _take(rule: Rule, inputs: Any, named: Any, output: Any) -> Any:
+        outputs = output if isinstance(output, (tuple, list)) else (output,)
+        if rule.take == "input":
+            found = first_tensor(inputs)
+            return first_tensor(named.get("hidden_states", named)) if found is None else found
+        if rule.take == "second_output":
+            return first_tensor(outputs[1:2])
+        if rule.take == "sum_of_outputs" and len(outputs) > 1 and first_tensor(outputs[1:2]) is not None:
+            return outputs[0] + outputs[1]
+        return first_tensor(output)
+
+    @contextmanager
+    def functions_watched(self) -> Iterator[None]:
+        """Functions that rules name stand in for themselves meanwhile."""
+        replaced: List[Tuple[Any, str, Any]] = []
+
+        def replace(owner: Any, function: str, see: Callable[[str, Any, Any], None]) -> None:
+            original = getattr(owner, function)
+            within = self._functions[function]
+
+            def told(argument: Any, result: Any) -> None:
+                if self._inside and self._inside[-1] in within:
+                    see(f"{self._inside[-1]}:{function}", argument, result)
+
+            told = self._opaque(told)
+
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                result = original(*args, **kwargs)
+                told(args[0] if args else kwargs.get("input"), result)
+                return result
+
+            setattr(owner, function, wrapper)
+            replaced.append((owner, function, original))
+
+        def rotated(node: str, _: Any, result: Any) -> None:
+            for rule, name in self._rules(node):
+                self._see(rule, name, result[rule.take == "second_output"])
+
+        def scored(node: str, argument: Any, _: Any) -> None:
+            for rule, name in self._rules(node):
+                self._see(rule, name, argument)
+
+        try:
+            if "softmax" in self._functions:
+                replace(self._torch.nn.functional, "softmax", scored)
+            owners = {type(module).__module__ for module in self._functions.get("apply_rotary_pos_emb", {}).values()}
+            for owner in sorted(owners):
+                if hasattr(sys.modules.get(owner), "apply_rotary_pos_emb"):
+                    replace(sys.modules[owner], "apply_rotary_pos_emb", rotated)
+            yield
+        finally:
+            for owner, function, original in replaced:
+                setattr(owner, function, original)
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []

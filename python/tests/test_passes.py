@@ -1,0 +1,155 @@
+"""What `lockstep.record` makes of passes through a module, and of names for its parts, without torch."""
+
+import os
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+
+import numpy as np
+
+import lockstep
+from lockstep import _module_names as module_names
+from lockstep._layout import Layout
+from lockstep._passes import Pass, PassWriter, whole_rows
+from lockstep.capture import _names as names
+
+WIDTH = 5
+
+
+class Copy:
+    """Numbers that arrive on the host when they are asked for."""
+
+    def __init__(self, array, ready=True):
+        self._array, self._ready, self.bytes = np.asarray(array), ready, 1
+
+    def ready(self):
+        return self._ready
+
+    def host(self):
+        return self._array
+
+    def array(self, _):
+        return self._array
+
+
+class PassesTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name) / "trace"
+        self.random = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
+
+    def one(self, ids, past=None, mask=None, places=None, rows=None, scores=None, ready=True):
+        """A pass whose rows say which tokens they are of."""
+        ids = list(ids)
+        values = {"embedding": Copy(np.float32(ids)[:, None] * np.ones(WIDTH, np.float32), ready)}
+        last = ids if rows is None else ids[-rows:]
+        values["logits"] = Copy(np.float32(last)[:, None] + np.zeros(3, np.float32))
+        if scores is not None:
+            values["blk.0.attn_scores"] = Copy(np.broadcast_to(np.arange(scores, dtype=np.float32), (2, len(ids), scores)))
+        optional = (None if value is None else Copy(value) for value in (mask, places))
+        return Pass(Layout(len(ids)), Copy(ids), *optional, past, values)
+
+    def write(self, *passes):
+        with lockstep.TraceWriter(self.folder, engine="test") as writer:
+            out = PassWriter(writer, True)
+            for done in passes:
+                out.add(done)
+            out.drain(everything=True)
+            self.notes = list(writer.notes)
+        return lockstep.open_trace(self.folder)
+
+    def check(self, trace, tokens, prompt, logits):
+        self.assertEqual((trace.tokens.tolist(), trace.n_prompt), (tokens, prompt))
+        np.testing.assert_array_equal(trace["embedding"][:, 0], tokens)
+        self.assertEqual(trace.positions("logits").tolist(), logits)
+        np.testing.assert_array_equal(trace["logits"][:, 0], [tokens[position] for position in logits])
+
+    def test_a_cache(self):
+        trace = self.write(self.one([7, 8, 9], 0, rows=1, ready=False), self.one([4], 3), self.one([5, 6], 4))
+        self.check(trace, [7, 8, 9, 4, 5, 6], 3, [2, 3, 4, 5])
+        self.assertEqual([step.tokens for step in trace.steps], [3, 1, 2])
+        self.assertEqual(self.notes, [])
+
+    def test_positions_that_the_module_is_given(self):
+        trace = self.write(self.one([7, 8], places=[0, 1]), self.one([4], places=[2]))
+        self.check(trace, [7, 8, 4], 2, [0, 1, 2])
+
+    def test_padding_before_and_after(self):
+        trace = self.write(self.one([0, 0, 7, 8, 9], 0, mask=[0, 0, 1, 1, 1], scores=5),
+                           self.one([4], 5, mask=[0, 0, 1, 1, 1, 1], places=[3], scores=6))  # fmt: skip
+        self.check(trace, [7, 8, 9, 4], 3, [0, 1, 2, 3])
+        self.assertEqual(trace.row("blk.0.attn_scores", 1)[0].tolist(), [2, 3, 4])
+        self.assertEqual(trace.row("blk.0.attn_scores", 3)[0].tolist(), [2, 3, 4, 5])
+
+    def test_padding_after(self):
+        trace = self.write(self.one([7, 8, 9, 0], None, mask=[1, 1, 1, 0], scores=4))
+        self.check(trace, [7, 8, 9], 3, [0, 1, 2])
+        self.assertEqual(trace.row("blk.0.attn_scores", 2).shape, (2, 3))
+
+    def test_a_mask_of_the_step_alone(self):
+        trace = self.write(self.one([7, 8], 0, mask=[1, 1]), self.one([4], 2, mask=[1]))
+        self.check(trace, [7, 8, 4], 2, [0, 1, 2])
+
+    def test_all_positions_anew(self):
+        trace = self.write(self.one([7, 8], rows=1), self.one([7, 8, 9], rows=1), self.one([7, 8, 9, 4], rows=2))
+        self.check(trace, [7, 8, 9, 4], 2, [2, 3])
+        self.assertEqual(len(self.notes), 1)
+
+    def test_another_sequence(self):
+        trace = self.write(self.one([7, 8], 0), self.one([4], 2), self.one([1, 2], 0), self.one([5], 3))
+        self.check(trace, [7, 8, 4, 5], 2, [0, 1, 2, 3])
+        self.assertEqual(len(self.notes), 1)
+
+    def test_scores_of_a_window_and_of_a_fixed_cache(self):
+        row = np.ones((1, 1, 3), np.float32)
+        np.testing.assert_array_equal(whole_rows("blk.0.attn_probs", row, 5), [[[0, 0, 1, 1, 1]]])
+        np.testing.assert_array_equal(whole_rows("blk.0.attn_scores", row, 4), [[[-np.inf, 1, 1, 1]]])
+        self.assertEqual(whole_rows("blk.0.attn_scores", row.astype(np.uint16), 4)[0, 0, 0], 0xFF80)
+        self.assertEqual(whole_rows("blk.0.attn_scores", row, 2).shape, (1, 1, 2))
+
+
+class NamesTest(unittest.TestCase):
+    MODULES = ("", "tok", "layers.0", "layers.0.wqkv", "layers.0.wo", "layers.11", "layers.11.wqkv", "layers.11.wo", "out")
+
+    def rules(self, given):
+        return [(r.checkpoint, r.nodes[0], r.part, r.take, r.order) for r in module_names.own_rules(given, self.MODULES)]
+
+    def test_patterns(self):
+        self.assertEqual(self.rules({"tok": "embedding", "*.{N}": "blk.{N}.output"}), [
+            ("embedding", "tok", None, "output", None), ("blk.0.output", "layers.0", None, "output", None),
+            ("blk.11.output", "layers.11", None, "output", None)])  # fmt: skip
+        self.assertEqual(
+            self.rules({"layers.{N}.wqkv": ("blk.{N}.q", {"checkpoint": "blk.{N}.k", "part": "k", "order": "adjacent"})})[2:],
+            [("blk.11.q", "layers.11.wqkv", "q", "output", None), ("blk.11.k", "layers.11.wqkv", "k", "output", "adjacent")])
+        self.assertEqual(self.rules({"layers.0.wo": {"checkpoint": "blk.0.attn_mix", "take": "input"}}),
+                         [("blk.0.attn_mix", "layers.0.wo", None, "input", None)])  # fmt: skip
+
+    def test_wrong_patterns(self):
+        for given, message in (
+            ({"none": "embedding"}, "modules are tok, layers.{N}, layers.{N}.wqkv, layers.{N}.wo, out"),
+            ({"tok": "q"}, "no checkpoint"), ({"tok": "blk.{N}.q"}, "has no {N}"), ({"tok": ("embedding", "logits")}, "part"),
+            ({"tok": {"take": "input"}}, "no checkpoint"), ({"tok": {"checkpoint": "embedding", "odd": "x"}}, "odd"),
+        ):  # fmt: skip
+            with self.subTest(given=given), self.assertRaises(ValueError) as raised:
+                self.rules(given)
+            self.assertIn(message, str(raised.exception))
+
+    def test_the_map_of_workers(self):
+        for architecture, node, wanted in (
+            ("qwen2", "model.layers.3.self_attn.qkv_proj", ["blk.3.q", "blk.3.k", "blk.3.v"]),
+            ("llama", "model.layers.3.self_attn.qkv_proj", ["blk.3.v", "blk.3.q", "blk.3.k"]),
+            ("qwen3", "model.layers.3.self_attn.qkv_proj", ["blk.3.v"]),
+            ("qwen3", "model.layers.3.self_attn.q_norm", ["blk.3.q"]),
+            ("llama", "model.layers.0.mlp.gate_up_proj", ["blk.0.ffn_gate", "blk.0.ffn_up"]),
+            ("llama", "logits_processor", ["logits"]),
+        ):
+            found = names.load_map("vllm", architecture).find(node)
+            self.assertEqual([name for _, name in found], wanted, (architecture, node))
+            if architecture == "llama" and "qkv" in node:
+                self.assertEqual([rule.order for rule, _ in found], [None, "adjacent", "adjacent"])
+
+
+if __name__ == "__main__":
+    unittest.main()
