@@ -1,4 +1,4 @@
-"""Read and write Lockstep traces: every named value of a model's forward pass.
+"""Read, write, record and judge traces: every named value of a model's forward pass.
 
 >>> import lockstep
 >>> trace = lockstep.open_trace("snow.trace")
@@ -9,20 +9,31 @@
 """
 
 from ._dtypes import bfloat16_to_float32, float32_to_bfloat16
+from ._judge import Comparison, Diagnosis, Generation, assert_parity, compare, doctor, run
+from ._program import LockstepError, find_program
 from ._reader import Checkpoint, Step, Trace, TraceError, open_trace
 from ._record import Recording, record
 from ._writer import TraceWriter
 
 __all__ = [
     "Checkpoint",
+    "Comparison",
+    "Diagnosis",
+    "Generation",
+    "LockstepError",
     "Recording",
     "Step",
     "Trace",
     "TraceError",
     "TraceWriter",
+    "assert_parity",
     "bfloat16_to_float32",
+    "compare",
+    "doctor",
+    "find_program",
     "float32_to_bfloat16",
     "open_trace",
     "record",
+    "run",
 ]
 __version__ = "0.1.0"

@@ -96,7 +96,8 @@ def rules_for(
         try:
             file = parse_map(path.read_text(encoding="utf-8"), str(path))
         except OSError as problem:
-            raise ValueError(f"names: {path}: {problem.strerror}; expected a name map, or one of {', '.join(ENGINES)}") from problem
+            engines = ", ".join(ENGINES)
+            raise ValueError(f"names: {path}: {problem.strerror}; expected a name map, or one of {engines}") from problem
     if file is None:
         file = load_file(ENGINES.get(str(names), ENGINES.get(engine, "transformers")))
     architecture = file.known_as.get(architecture, architecture)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
@@ -107,11 +106,3 @@ def describe_model(path: PathLike) -> Dict[str, str]:
     entry["quantization"] = str(max(formats, key=lambda item: item.get("bytes", 0)).get("type", ""))
     return entry
 
-
-def main() -> None:
-    """The command `lockstep` of a wheel."""
-    try:
-        path = str(program())
-    except LockstepError as problem:
-        sys.exit(f"lockstep: {problem}")
-    os.execv(path, [path, *sys.argv[1:]])

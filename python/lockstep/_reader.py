@@ -230,7 +230,8 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
                 return value[:, index]
             index -= step.tokens - value.shape[0]
             if index >= 0:
-                return value[index]
+                row: npt.NDArray[Any] = value[index]
+                return row
         raise KeyError(f"{name} at position {position} was not recorded")
 
     def value(self, name: str, step: int) -> npt.NDArray[Any]:

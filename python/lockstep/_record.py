@@ -64,7 +64,7 @@ class Recording:
         self._torch, self._model, self._sequence = torch, model, int(sequence)
         self._checkpoints, self._wants_own = checkpoints, own_names
         self._precision = dict(precision) if precision is not None else None
-        config = getattr(model, "config", None)
+        config: Any = getattr(model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
         kind = engine_of(model)
         found = architecture or str(getattr(config, "model_type", "") or "")

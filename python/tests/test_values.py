@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
-from lockstep import _program, _values
+from lockstep import _program
 
 try:
     import ml_dtypes

@@ -14,6 +14,13 @@ from pathlib import Path
 SKIPPED = 77
 
 
+def style_is_clean(python: Path, package: Path) -> bool:
+    """Of ruff and mypy, as python/pyproject.toml has them."""
+    commands = (["ruff", "check", "--no-cache", "lockstep", "tests"],
+                ["mypy", "--cache-dir", str(python.parents[2] / "mypy"), "lockstep"])  # fmt: skip
+    return all(subprocess.run([python, "-m", *command], cwd=package).returncode == 0 for command in commands)
+
+
 def main() -> int:
     build, program = Path(sys.argv[1]), sys.argv[2]
     root = Path(__file__).resolve().parents[2]
@@ -34,6 +41,8 @@ def main() -> int:
     except (OSError, subprocess.CalledProcessError) as problem:
         print(f"skipped: the Python package cannot be installed here: {problem}")
         return SKIPPED
+    if not style_is_clean(python, root / "python"):
+        return 1
     environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
     for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/package_test.py",
                  root / "tests/cli/examples_test.py", root / "tests/docs/ten_lines_test.py"):

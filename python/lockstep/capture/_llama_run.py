@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +152,7 @@ class Run:
     def _library() -> ctypes.CDLL:
         from llama_cpp import _ggml
 
-        return _ggml.libggml  # depends on libggml-base, where the functions are
+        return cast(ctypes.CDLL, _ggml.libggml)  # depends on libggml-base, where the functions are
 
     def close(self) -> None:
         if self.context:
@@ -201,7 +201,7 @@ class Run:
                 return self._ask(node)
             self._take(node)
             return True
-        except BaseException as problem:  # noqa: BLE001: nothing may fly through C code
+        except BaseException as problem:  # noqa: BLE001 - nothing may fly through C code
             self._problem = problem
             return False
 

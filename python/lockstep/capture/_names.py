@@ -100,7 +100,8 @@ def make_rule(item: Dict[str, Any], where: str) -> Rule:
         raise ValueError(f"{where}: take {item['take']!r}, expected one of {', '.join(TAKES)}")
     if item.get("order", "adjacent") != "adjacent":
         raise ValueError(f"{where}: order {item['order']!r}, expected adjacent")
-    return Rule(**{key: tuple(value) if key in lists else value for key, value in item.items()})
+    fields: Dict[str, Any] = {key: tuple(value) if key in lists else value for key, value in item.items()}
+    return Rule(**fields)
 
 
 @dataclass(frozen=True)

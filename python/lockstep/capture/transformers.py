@@ -68,7 +68,7 @@ def _load_tokenizer(name: str) -> Any:
     _, transformers = _load_packages()
     try:
         return transformers.AutoTokenizer.from_pretrained(name)
-    except Exception as problem:  # noqa: BLE001: whatever is wrong with its files
+    except Exception as problem:  # noqa: BLE001 - whatever is wrong with its files
         raise CaptureError(f"{name}: no tokenizer ({_one_line(problem)}); give --tokens") from problem
 
 
