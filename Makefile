@@ -4,12 +4,16 @@ JOBS ?= $(shell nproc)
 # Some tests mostly wait (for timeouts, for other processes): others use the cores meanwhile.
 TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 2)
 
-.PHONY: run build test test-slow peer-test fuzz bench format clean setup help
+PREFIX ?= /usr/local
+
+.PHONY: install deb wheel run build test test-slow peer-test fuzz bench format clean setup help
 
 help:
 	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
 	@echo '                (MODEL=smollm2: on a real one, downloaded; or any name or file)'
 	@echo 'make build      build the program at build/lockstep'
+	@echo 'make install    put program, models, headers and Python package under PREFIX=/usr/local'
+	@echo 'make wheel      a wheel for pip with all of these, in dist/; make deb: a package for Debian'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure, more'
 	@echo '                random rounds, longer fuzzing'
@@ -29,6 +33,17 @@ build: setup
 
 run: build
 	scripts/first_run
+
+# What was built must not belong to root: `make build` first, then `sudo make install`.
+install:
+	@test -x build/lockstep || { echo 'make install: run make build first'; exit 1; }
+	cmake --install build --prefix '$(PREFIX)' --strip
+
+wheel: setup
+	scripts/wheel
+
+deb: build
+	cpack --config build/CPackConfig.cmake -B dist
 
 # All that tests print, for scripts/check_skips.
 REPORT = --test-output-size-passed 10000000 --output-junit $(CURDIR)
@@ -71,4 +86,4 @@ format:
 	git ls-files -co --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format -i
 
 clean:
-	rm -rf build build-*
+	rm -rf build build-* dist

@@ -1,0 +1,101 @@
+"""A wheel in an empty environment, outside the source tree: the program, its models, the package, capture and pytest's plugin work.
+
+usage: wheel_test.py [WHEEL]   without one: scripts/wheel builds it
+Every other Python on the machine is tried too.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SKIPPED = 77
+
+USE = """
+import pathlib, sys
+import numpy as np
+import lockstep
+assert "site-packages" in lockstep.__file__, lockstep.__file__
+here = pathlib.Path(lockstep.__file__).parent
+assert lockstep.find_program() == here / "bin/lockstep", lockstep.find_program()
+assert (here / "py.typed").exists() and (here / "include/lockstep/recorder.h").exists()
+made = lockstep.run("Write a haiku about snow", max_tokens=4, device="reference", trace="truth.trace")
+trace = made.trace
+assert len(trace.tokens) == trace.n_prompt + 4
+for wrong in (False, True):
+    with lockstep.TraceWriter(f"mine{wrong}.trace", engine="mine", precision=trace.manifest["engine"]["precision"],
+                              model=trace.manifest["model"]["path"], tokens=trace.tokens, n_prompt=trace.n_prompt) as out:
+        for index, step in enumerate(trace.steps):
+            values = {name: np.array(trace.value(name, index)) for name in trace}
+            if wrong:
+                values["blk.1.k"][:, 5] *= 1.5
+            out.step(step.first_position, values)
+found = lockstep.compare("truth.trace", "mineFalse.trace")
+assert found.parity and found.verdict == "exact", found
+found = lockstep.compare("truth.trace", "mineTrue.trace")
+assert found.first_defect.checkpoint == "blk.1.k", found
+assert lockstep.open_trace("mineTrue.trace").manifest["model"]["fingerprint"]
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))[:300]}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def pythons():
+    """This one, and one of every other version that is there."""
+    found = {sys.version_info[:2]: sys.executable}
+    for minor in range(9, 20):
+        path = shutil.which(f"python3.{minor}")
+        if path and (3, minor) not in found:
+            has_venv = subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0
+            found.update({(3, minor): path} if has_venv else {})
+    return found
+
+
+def check(python, wheel, root):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LOCKSTEP", "LD_"))}
+    environment.update(HOME=str(root / "home"), CUDA_VISIBLE_DEVICES="")
+    run(python, "-m", "venv", root / "empty")
+    scripts = root / "empty" / "bin"
+    run(scripts / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    environment["PATH"] = f"{scripts}:/usr/bin:/bin"
+    options = {"cwd": root, "env": environment}
+    assert run("lockstep", "--version", **options).strip().endswith(wheel.name.split("-")[1])
+    rows = {row["name"]: row for row in json.loads(run("lockstep", "models", "--json", **options))["models"]}
+    for model in ROOT.glob("models/*.gguf"):
+        assert rows[model.stem]["here"] and str(root) in rows[model.stem]["path"], rows[model.stem]
+    run("python", "-c", USE, **options)
+    # capture finds the package beside the program, and says what is missing.
+    told = subprocess.run(["lockstep", "capture", "transformers", "-m", "x", "-p", "x", "-o", "y", "--python", scripts / "python"],
+                          capture_output=True, text=True, **options)  # fmt: skip
+    assert told.returncode == 2 and "torch" in told.stderr, told
+    run("python", "-c", "import importlib.metadata as m; e = [e for e in m.distribution('lockstep').entry_points "
+        "if e.group == 'pytest11']; assert e[0].value == 'lockstep.pytest_plugin'", **options)  # fmt: skip
+
+
+def main():
+    try:
+        wheel = Path(sys.argv[1] if len(sys.argv) > 1 else run(ROOT / "scripts/wheel").strip().splitlines()[-1])
+    except SystemExit as problem:
+        if "No matching distribution" in str(problem) or "Could not fetch" in str(problem):
+            print(f"skipped: the tools that build wheels cannot be installed here: {problem}")
+            return SKIPPED
+        raise
+    wheel = wheel if wheel.is_absolute() else ROOT / wheel
+    for version, python in sorted(pythons().items()):
+        with tempfile.TemporaryDirectory() as folder:
+            check(python, wheel, Path(folder))
+        print(f"{wheel.name} works with Python {version[0]}.{version[1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
