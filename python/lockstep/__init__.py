@@ -10,6 +10,7 @@
 
 from ._dtypes import bfloat16_to_float32, float32_to_bfloat16
 from ._judge import Comparison, Diagnosis, Generation, assert_parity, compare, doctor, run
+from ._model import Model, open_model
 from ._program import LockstepError, find_program
 from ._reader import Checkpoint, Step, Trace, TraceError, open_trace
 from ._record import Recording, record
@@ -21,6 +22,7 @@ __all__ = [
     "Diagnosis",
     "Generation",
     "LockstepError",
+    "Model",
     "Recording",
     "Step",
     "Trace",
@@ -32,6 +34,7 @@ __all__ = [
     "doctor",
     "find_program",
     "float32_to_bfloat16",
+    "open_model",
     "open_trace",
     "record",
     "run",

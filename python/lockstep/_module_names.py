@@ -27,11 +27,11 @@ def _targets(pattern: str, target: Target) -> Iterable[Dict[str, Any]]:
     several = [target] if isinstance(target, (str, Mapping)) else list(target)
     for item in several:
         fields: Dict[str, Any] = {"checkpoint": item} if isinstance(item, str) else dict(item)
-        if isinstance(item, str) and len(several) > 1:
-            leaf = item.rpartition(".")[2]
-            if leaf not in _PARTS:
+        leaf = item.rpartition(".")[2] if isinstance(item, str) and len(several) > 1 else ""
+        if leaf:
+            if leaf not in _PARTS and all(isinstance(other, str) for other in several):
                 raise ValueError(f"names: {pattern!r}: {item!r} is no part of a fused value; these are {', '.join(_PARTS)}")
-            fields["part"] = _PARTS[leaf]
+            fields.update({"part": _PARTS[leaf]} if leaf in _PARTS else {})
         yield fields
 
 

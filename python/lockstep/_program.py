@@ -54,21 +54,26 @@ def program() -> Path:
     return found
 
 
-def call(arguments: Sequence[PathLike], good: Sequence[int] = (0,), text: Optional[str] = None) -> str:
+def call_bytes(arguments: Sequence[PathLike], good: Sequence[int] = (0,)) -> bytes:
     """What the program prints. LockstepError with its message where the exit status is not one of `good`."""
     command: List[str] = [str(program()), *(os.fspath(argument) for argument in arguments)]
     try:
-        done = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-                              errors="replace")  # fmt: skip
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as problem:
         raise LockstepError(f"{command[0]}: {problem.strerror or problem}") from problem
     if done.returncode not in good:
-        said = [line for line in done.stderr.strip().splitlines() if not line.startswith("'lockstep help ")]
-        message = "\n".join(said) or f"lockstep {command[1]} ended with the status {done.returncode}"
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        said = "\n".join(line for line in lines if not line.startswith("'lockstep help "))
         if done.returncode < 0:
-            message = f"lockstep {command[1]} was ended by signal {-done.returncode}. {done.stderr.strip()}".strip()
-        raise LockstepError(message.removeprefix("lockstep: "), done.returncode)
+            said = f"lockstep {command[1]} was ended by signal {-done.returncode}. {said}".strip()
+        said = said or f"lockstep {command[1]} ended with the status {done.returncode}"
+        raise LockstepError(said.removeprefix("lockstep: "), done.returncode)
     return done.stdout
+
+
+def call(arguments: Sequence[PathLike], good: Sequence[int] = (0,)) -> str:
+    """As call_bytes, a text."""
+    return call_bytes(arguments, good).decode("utf-8", "replace")
 
 
 def call_json(arguments: Sequence[PathLike], good: Sequence[int] = (0,)) -> Dict[str, Any]:

@@ -126,6 +126,9 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(self.rules({"layers.0.wo": {"checkpoint": "blk.0.attn_mix", "take": "input"}}),
                          [("blk.0.attn_mix", "layers.0.wo", None, "input", None)])  # fmt: skip
 
+        found = self.rules({"layers.0.wo": [{"checkpoint": "blk.0.attn_mix", "take": "input"}, "blk.0.attn_out"]})
+        self.assertEqual([(rule[0], rule[3]) for rule in found], [("blk.0.attn_mix", "input"), ("blk.0.attn_out", "output")])
+
     def test_wrong_patterns(self):
         for given, message in (
             ({"none": "embedding"}, "modules are tok, layers.{N}, layers.{N}.wqkv, layers.{N}.wo, out"),

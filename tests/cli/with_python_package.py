@@ -16,7 +16,7 @@ SKIPPED = 77
 
 def style_is_clean(python: Path, package: Path) -> bool:
     """Of ruff and mypy, as python/pyproject.toml has them."""
-    commands = (["ruff", "check", "--no-cache", "lockstep", "tests"],
+    commands = (["ruff", "check", "--no-cache", "lockstep", "tests", *sorted(package.parent.glob("examples/*.py"))],
                 ["mypy", "--cache-dir", str(python.parents[2] / "mypy"), "lockstep"])  # fmt: skip
     return all(subprocess.run([python, "-m", *command], cwd=package).returncode == 0 for command in commands)
 

@@ -130,9 +130,10 @@ def main():
     torch.set_num_threads(2)
     WORK.mkdir(parents=True, exist_ok=True)
     report = Report("record")
-    for test in ("test_values.py", "test_record.py"):
+    for test in ("test_values.py", "test_record.py", "test_examples.py"):
         done = subprocess.run([sys.executable, ROOT / "python/tests" / test],
-                              env={**os.environ, "PYTHONPATH": str(ROOT / "python")})  # fmt: skip
+                              env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "LOCKSTEP": str(LOCKSTEP),
+                                   "LOCKSTEP_MODELS": str(ROOT / "models")})  # fmt: skip
         report.case(f"python/tests/{test}", done.returncode == 0)
     seed = int.from_bytes(os.urandom(2), "little")
     print(f"seed {seed}")
