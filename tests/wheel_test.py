@@ -1,12 +1,11 @@
 """A wheel in an empty environment, outside the source tree: the program, its models, the package, capture and pytest's plugin work.
 
-usage: wheel_test.py [WHEEL]   without one: scripts/wheel builds it
-Every other Python on the machine is tried too.
+usage: wheel_test.py [WHEEL [PYTHON...]]   without a wheel: scripts/wheel builds it
+It is tried with every Python from 3.9 on that is named, or that is in PATH or pyenv.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,14 +48,21 @@ def run(*command, **options):
     return done.stdout
 
 
-def pythons():
-    """This one, and one of every other version that is there."""
-    found = {sys.version_info[:2]: sys.executable}
-    for minor in range(9, 20):
-        path = shutil.which(f"python3.{minor}")
-        if path and (3, minor) not in found:
-            has_venv = subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0
-            found.update({(3, minor): path} if has_venv else {})
+def pythons(named):
+    """One of every version: {version: path}."""
+    versions = range(9, 30)
+    places = [Path(place) / f"python3.{minor}" for place in os.get_exec_path() for minor in versions]
+    places += sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+    probe = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
+    found = {}
+    for path in named or [sys.executable, *places]:
+        done = subprocess.run([path, "-c", probe], capture_output=True, text=True) if Path(path).exists() else None
+        if done is not None and done.returncode == 0:
+            version = tuple(map(int, done.stdout.split()))
+            if version >= (3, 9):
+                found.setdefault(version, path)
+        elif named:
+            raise SystemExit(f"{path}: no Python that makes environments")
     return found
 
 
@@ -90,7 +96,7 @@ def main():
             return SKIPPED
         raise
     wheel = wheel if wheel.is_absolute() else ROOT / wheel
-    for version, python in sorted(pythons().items()):
+    for version, python in sorted(pythons(sys.argv[2:]).items()):
         with tempfile.TemporaryDirectory() as folder:
             check(python, wheel, Path(folder))
         print(f"{wheel.name} works with Python {version[0]}.{version[1]}")
