@@ -210,6 +210,7 @@ class Recording:
 
     def _begin(self, _: Any, args: Any, kwargs: Any) -> None:
         self._finish_pass()
+        self._watcher.begin()
         named = self._arguments(args, kwargs)
         tensors = {name: value for name, value in named.items() if isinstance(value, self._torch.Tensor)}
         whole = [name for name, value in tensors.items()

@@ -208,6 +208,10 @@ class Watcher:
             for owner, function, original in replaced:
                 setattr(owner, function, original)
 
+    def begin(self) -> None:
+        """Before a pass: one that raised an exception left its modules entered."""
+        self._inside.clear()
+
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()

@@ -296,6 +296,21 @@ class RecordTest(unittest.TestCase):
             _, trace, _ = self.record(model, self.ids(1, 5), names={"embed": "embedding"})
         self.same(trace, "embedding", model.before)
 
+    def test_a_pass_that_fails_leaves_the_next_ones_right(self):
+        model, ids = Worker().eval(), self.ids(4)
+        layer = model.model.layers[1].mlp
+        folder = self.root / "failing.trace"
+        with torch.no_grad(), lockstep.record(model, folder, names="vllm", heads=HEADS, kv_heads=KV_HEADS):
+            handle = layer.register_forward_pre_hook(lambda *_: 1 / 0)
+            with self.assertRaises(ZeroDivisionError):
+                model(ids, torch.arange(4))
+            handle.remove()
+            model.compute_logits(model(ids, torch.arange(4)))
+        trace = lockstep.open_trace(folder)
+        for number, layer in enumerate(model.model.layers):
+            np.testing.assert_array_equal(trace[f"blk.{number}.q_rope"], layer.self_attn.rotated.numpy())
+        self.assertEqual(trace.positions("logits").tolist(), [0, 1, 2, 3])
+
     def test_gradients_still_flow(self):
         model, ids = Net(), self.ids(2, 5)
 
