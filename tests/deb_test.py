@@ -28,7 +28,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         # Quick rather than small.
-        run(cpack, "--config", pathlib.Path(build) / "CPackConfig.cmake", "-B", root, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip")
+        run(cpack, "--config", pathlib.Path(build) / "CPackConfig.cmake", "-B", root, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=none")
         (package,) = root.glob("*.deb")
         version = re.search(r"project\(lockstep VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
         fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "--field", package).splitlines() if ": " in line)

@@ -14,15 +14,15 @@ from pathlib import Path
 SKIPPED = 77
 
 
-def style_is_clean(python: Path, package: Path) -> bool:
-    """Of ruff and mypy, as python/pyproject.toml has them."""
+def style_checks(python: Path, package: Path) -> list:
+    """ruff and mypy at work, as python/pyproject.toml has them."""
     commands = (["ruff", "check", "--no-cache", "lockstep", "tests", *sorted(package.parent.glob("examples/*.py"))],
                 ["mypy", "--cache-dir", str(python.parents[2] / "mypy"), "lockstep"])  # fmt: skip
-    return all(subprocess.run([python, "-m", *command], cwd=package).returncode == 0 for command in commands)
+    return [subprocess.Popen([python, "-m", *command], cwd=package) for command in commands]
 
 
 def main() -> int:
-    build, program = Path(sys.argv[1]), sys.argv[2]
+    build, program = Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
     root = Path(__file__).resolve().parents[2]
     home = build / "python-tests"
     python = home / "venv" / "bin" / "python"
@@ -41,15 +41,15 @@ def main() -> int:
     except (OSError, subprocess.CalledProcessError) as problem:
         print(f"skipped: the Python package cannot be installed here: {problem}")
         return SKIPPED
-    if not style_is_clean(python, root / "python"):
-        return 1
+    checks = style_checks(python, root / "python")
+    failed = 0
     environment = dict(os.environ, LOCKSTEP=program, LOCKSTEP_MODELS=str(root / "models"))
     for test in (*sorted((root / "python/tests").glob("test_*.py")), root / "tests/cli/package_test.py",
                  root / "tests/cli/examples_test.py", root / "tests/docs/ten_lines_test.py"):
         outcome = subprocess.run([python, test, "-v"], env=environment, cwd=home)
         if outcome.returncode != 0:
-            return 1
-    return 0
+            failed = 1
+    return max([failed, *(check.wait() for check in checks)])
 
 
 if __name__ == "__main__":
