@@ -58,7 +58,8 @@ class Layout:
         """[tokens, width]; fewer rows where `last_rows`; None where the tensor has no row for each token."""
         shape, at = tuple(tensor.shape), self.sequence
         if len(shape) == 4 and shape[0] == self.batch and shape[2] == self.tokens:
-            if heads_first or shape[1] != self.tokens:
+            # Where both orders fit, the memory tells of most transposed tensors.
+            if heads_first or shape[1] != self.tokens or tensor.stride(1) < tensor.stride(2):
                 return tensor[at].transpose(0, 1).reshape(self.tokens, -1)
         if len(shape) >= 3 and shape[0] == self.batch and shape[1] == self.tokens:
             return tensor[at].reshape(self.tokens, -1)
@@ -73,6 +74,12 @@ class Layout:
         if len(shape) == 2 and last_rows and self.batch == 1 and shape[0] < self.tokens:
             return tensor
         return None
+
+    def is_open(self, rule: Optional[Rule], name: str, tensor: Any) -> bool:
+        """Whether tokens or heads may come first."""
+        shape = tuple(tensor.shape)
+        told = _checkpoints.is_scores(name) or (rule is not None and any(":" in node for node in rule.nodes))
+        return len(shape) == 4 and shape[1] == shape[2] == self.tokens > 1 and not told
 
     def value(self, rule: Optional[Rule], name: str, tensor: Any, heads: Heads) -> Any:
         """What a trace has of the tensor; None where it does not fit."""

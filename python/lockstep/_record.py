@@ -285,6 +285,9 @@ class Recording:
                 self._say(f"{name} was not recorded: its shape {list(tensor.shape)} has no row for each of "
                           f"{self._pass.layout.tokens} tokens")  # fmt: skip
             return
+        if self._pass.layout.is_open(rule, name, tensor):
+            self._say(f"there are as many heads as tokens: the order of {name} was told by its memory; with another number of "
+                      "tokens there is no doubt")  # fmt: skip
         copy = self._copier.copy(value)
         if copy is not None:
             self._pass.values[name] = copy

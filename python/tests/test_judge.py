@@ -130,16 +130,29 @@ class JudgeTest(unittest.TestCase):
             f"def test_good(lockstep_parity):\n    assert lockstep_parity({str(self.good)!r}, {str(self.good)!r}).parity\n"
             f"def test_bad(lockstep_parity):\n    lockstep_parity({str(self.good)!r}, {str(self.bad)!r})\n"
         )
+        (folder / "test_record.py").write_text(
+            "import contextlib, shutil, types\nimport lockstep\n"
+            "def test_record(lockstep_record, lockstep_parity, monkeypatch):\n"
+            "    @contextlib.contextmanager\n"
+            "    def stand_in(model, folder, **options):\n"
+            "        assert options == {'gguf': 'x'}\n"
+            "        yield types.SimpleNamespace(folder=folder)\n"
+            "        shutil.copytree(model, folder)\n"
+            "    monkeypatch.setattr(lockstep, 'record', stand_in)\n"
+            "    calls = []\n"
+            f"    traces = [lockstep_record({str(self.good)!r}, lambda: calls.append(1), gguf='x') for _ in range(2)]\n"
+            "    assert len(calls) == 2 and lockstep_parity(*traces).verdict == 'exact'\n"
+        )
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--lockstep-report={folder / 'pages'}"]
         found = subprocess.run([sys.executable, "-c", "import importlib.metadata as m; print([e.name for e in "
                                 "m.entry_points(group='pytest11')])"], capture_output=True, text=True).stdout  # fmt: skip
         if "lockstep" not in found:  # not installed
             command += ["-p", "lockstep.pytest_plugin"]
-        done = subprocess.run([*command, folder / "test_it.py"], capture_output=True, text=True)
-        self.assertIn("1 failed, 1 passed", done.stdout, done.stdout + done.stderr)
+        done = subprocess.run([*command, folder], capture_output=True, text=True)
+        self.assertIn("1 failed, 2 passed", done.stdout, done.stdout + done.stderr)
         self.assertIn("the suspect is wrong at blk.1.v", done.stdout)
         self.assertNotIn("pytest_plugin.py", done.stdout)
-        self.assertEqual(len(list((folder / "pages").glob("*.html"))), 2)
+        self.assertEqual(len(list((folder / "pages").glob("*.html"))), 3)
 
 
 class ProgramTest(unittest.TestCase):

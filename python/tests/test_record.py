@@ -296,6 +296,24 @@ class RecordTest(unittest.TestCase):
             _, trace, _ = self.record(model, self.ids(1, 5), names={"embed": "embedding"})
         self.same(trace, "embedding", model.before)
 
+    def test_heads_before_tokens(self):
+        class Rotated(nn.Module):
+            def __init__(self, before):
+                super().__init__()
+                self.embed, self.turn, self.before = nn.Embedding(VOCABULARY, WIDTH), nn.ReLU(), before
+
+            def forward(self, idx):
+                x = self.embed(idx).unflatten(-1, (HEADS, SIZE))
+                self.seen = torch.relu(x.flatten(-2)).detach()
+                return self.turn(x.transpose(1, 2) if self.before else x)
+
+        for before in (False, True):
+            for tokens in (1, 3, HEADS, 7):
+                model = Rotated(before)
+                recording, trace, _ = self.record(model, self.ids(2, tokens), names={"turn": "blk.0.q_rope"}, sequence=1)
+                self.same(trace, "blk.0.q_rope", model.seen[1])
+                self.assertEqual(any("as many heads" in note for note in recording.notes), tokens == HEADS)
+
     def test_a_pass_that_fails_leaves_the_next_ones_right(self):
         model, ids = Worker().eval(), self.ids(4)
         layer = model.model.layers[1].mlp
