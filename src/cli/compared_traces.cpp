@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The doctor may take as long as the comparison did, and at least this many seconds.
-constexpr double kLeastSeconds = 5;
+constexpr double kLeastSeconds = 10;
 
 // What ends the program waits while this lives, and ends it then: nothing is left behind that must
 // be cleared away.

@@ -86,6 +86,7 @@ void shard_hypotheses(const op::Linear& linear, std::vector<Hypothesis>& out) {
          {{"tensor", tensor},
           {"part", fmt::format("{} columns {} to {}", kept ? "only" : "without", first, last - 1)}},
          std::move(alter)});
+    out.back().rank = 1;
   };
   // A tail that whole vectors or tiles do not reach.
   for (const int64_t step : {4, 8, 16, 32, 64, 128, 256, 512, 1024})

@@ -180,7 +180,11 @@ class SideDoctor {
       made.diagnosis = begin(result, wrong.wrong);
       made.diagnosis.ratio_before = made.diagnosis.ratio_after = examination.ratio_before();
       made.diagnosis.text = unknown_clause(explanation);
-      made.diagnosis.fix = "Look at this operation: its inputs are right, its result is not.";
+      if (!examination.alone()) made.diagnosis.after = start_of(examination);
+      made.diagnosis.fix =
+          examination.alone()
+              ? "Look at this operation: its inputs are right, its result is not."
+              : "Record the checkpoints between the two ('ops') to see which operation it is.";
       finish(made, examination, explanation);
       return;
     }

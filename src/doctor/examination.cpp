@@ -18,6 +18,17 @@ std::vector<int64_t> choose_few(std::span<const int64_t> wrong, bool alone) {
   return {wrong.front(), wrong[wrong.size() / 2], wrong.back()};
 }
 
+// Weights of a stretch that are decoded once for all experiments: 256 MiB.
+constexpr int64_t kMostDecoded = int64_t{1} << 26;
+
+std::vector<int64_t> choose_spread(std::span<const int64_t> wrong) {
+  const size_t last = wrong.size() - 1;
+  std::vector<int64_t> out = {wrong[0], wrong[last / 3], wrong[2 * last / 3], wrong[last]};
+  const auto [first, end] = std::ranges::unique(out);
+  out.erase(first, end);
+  return out;
+}
+
 }  // namespace
 
 Examination::Examination(const Case& wrong, Altered base, Clock::time_point deadline)
@@ -31,6 +42,9 @@ Examination::Examination(const Case& wrong, Altered base, Clock::time_point dead
           !(std::holds_alternative<op::Attention>(program.ops[op].what) && op == stretch_.back()))
         alone_ = false;
   few_ = choose_few(case_.wrong, alone_);
+  spread_ = choose_spread(case_.wrong);
+  std::ranges::set_union(few_, spread_, std::back_inserter(known_));
+  if (!alone_) decode_weights();
   const auto judged = replay(base_.forward())->judge(case_.value, case_.judged);
   if (!judged) return;
   before_ = *judged;
@@ -41,11 +55,27 @@ Examination::Examination(const Case& wrong, Altered base, Clock::time_point dead
     }
   const auto actual = replay_->recorded_rows(case_.value, few_);
   const auto truth = replay_->replayed_rows(case_.value, few_);
-  if (!actual || !truth) return;
+  const auto known = replay_->recorded_rows(case_.value, known_);
+  if (!actual || !truth || !known) return;
   recorded_ = *actual;
+  known_rows_ = *known;
   truth_ = *truth;
   error_ = distance(truth_, few_);
   usable_ = error_ > 0;
+}
+
+// Most of the time of a stretch's replay at few rows would go to the same weights over and over.
+void Examination::decode_weights() {
+  int64_t numbers = 0;
+  for (const size_t op : stretch_)
+    if (const op::Weight* weight = weight_of(base_.op(op)))
+      numbers += weight->rows * weight->columns;
+  if (numbers > kMostDecoded) return;
+  for (const size_t op : stretch_)
+    if (op::Weight* weight = weight_of(base_.op(op));
+        weight != nullptr && weight->format->format() != quant::Format::kF32)
+      *weight = base_.keep(*weight, decode(*weight));
+  replay_ = replay(base_.forward());
 }
 
 std::unique_ptr<parity::Replay> Examination::replay(const parity::Forward& forward) const {
@@ -60,14 +90,14 @@ double Examination::distance(const Matrix& replayed, std::span<const int64_t> ro
   double squares = 0;
   int64_t count = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto at = std::ranges::find(few_, rows[i]) - few_.begin();
-    const double* actual = recorded_.row(at);
+    const auto at = std::ranges::find(known_, rows[i]) - known_.begin();
+    const double* actual = known_rows_.row(at);
     const double* other = replayed.row(static_cast<int64_t>(i));
     double largest = 1;
-    for (int64_t c = 0; c < recorded_.columns; ++c)
+    for (int64_t c = 0; c < known_rows_.columns; ++c)
       if (std::isfinite(actual[c]) && !(scores && actual[c] <= kMaskedBelow))
         largest = std::max(largest, std::fabs(actual[c]));
-    for (int64_t c = 0; c < recorded_.columns; ++c) {
+    for (int64_t c = 0; c < known_rows_.columns; ++c) {
       const bool hidden = scores && actual[c] <= kMaskedBelow;
       const bool other_hidden = scores && other[c] <= kMaskedBelow;
       double difference = actual[c] - other[c];
@@ -96,7 +126,7 @@ double Examination::error_of(const Altered& altered, size_t first_op,
   const auto trial = replay(altered.forward());
   trial->adopt(*replay_, first_op);
   const auto replayed = trial->replayed_rows(case_.value, rows);
-  if (!replayed || replayed->columns < recorded_.columns) return kInfinite;
+  if (!replayed || replayed->columns < known_rows_.columns) return kInfinite;
   return distance(*replayed, rows);
 }
 

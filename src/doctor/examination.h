@@ -58,8 +58,10 @@ class Examination {
   Clock::time_point deadline() const { return deadline_; }
   bool late() const { return Clock::now() > deadline_; }
 
-  // Some wrong rows, as recorded and as they should be.
+  // The first wrong rows, as recorded and as they should be.
   std::span<const int64_t> few() const { return few_; }
+  // Wrong rows that lie apart, for numbers that show more in later rows.
+  std::span<const int64_t> spread() const { return spread_; }
   const Matrix& recorded() const { return recorded_; }
   const Matrix& truth() const { return truth_; }
   double error() const { return error_; }                // of those: root mean square
@@ -68,7 +70,8 @@ class Examination {
 
   // The base with a hypothesis in place; nothing where it cannot be.
   std::optional<Altered> alter(const Alteration& alteration, std::span<const size_t> ops) const;
-  // The error that is left at the given rows (some of few()); infinite where it cannot be computed.
+  // The error that is left at the given rows (of few() and spread()); infinite where it cannot be
+  // computed.
   double error_of(const Alteration& alteration, std::span<const size_t> ops,
                   std::span<const int64_t> rows);
   double error_of(const Altered& altered, size_t first_op, std::span<const int64_t> rows);
@@ -83,6 +86,7 @@ class Examination {
 
  private:
   std::unique_ptr<parity::Replay> replay(const parity::Forward& forward) const;
+  void decode_weights();
   double distance(const Matrix& replayed, std::span<const int64_t> rows) const;
 
   const Case& case_;
@@ -93,6 +97,9 @@ class Examination {
   bool alone_ = true;
   bool usable_ = false;
   std::vector<int64_t> few_;
+  std::vector<int64_t> spread_;
+  std::vector<int64_t> known_;  // few and spread
+  Matrix known_rows_;           // as recorded
   Matrix recorded_;
   Matrix truth_;
   double error_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -13,37 +14,47 @@ namespace {
 // Of the error at few rows, what a hypothesis may leave to be judged.
 constexpr double kWorthJudging = 0.5;
 constexpr size_t kMostJudged = 24;
+constexpr size_t kJudgedLate = 3;  // where time has run out
 constexpr size_t kAttemptsShown = 40;
 // The worst ratio must fall by at least this: an honest engine is far below the bound.
 constexpr double kMuchLess = 2.5;
 
 using Targets = std::vector<std::vector<size_t>>;
 
-// Each op by itself; and where the stretch has several of a kind, those that one mistake in the
-// engine makes wrong together: the rotations of a layer, an op in all layers, all of a kind.
-Targets targets_of(const Examination& examination) {
+struct TargetSets {
+  Targets together;  // ops that one mistake in the engine makes wrong together
+  Targets single;
+};
+
+// Together: the rotations of a layer, an op in all layers, all of a kind.
+TargetSets targets_of(const Examination& examination) {
   const op::Program& program = examination.base().program();
-  Targets out;
+  TargetSets out;
   const auto& stretch = examination.stretch();
-  const auto add = [&](std::vector<size_t> ops) {
-    if (!ops.empty() && std::ranges::find(out, ops) == out.end()) out.push_back(std::move(ops));
+  const auto add = [&](const std::vector<size_t>& ops) {
+    if (ops.size() > 1 && std::ranges::find(out.together, ops) == out.together.end())
+      out.together.push_back(ops);
   };
   std::map<std::string, std::vector<size_t>> by_name;
   std::map<size_t, std::vector<size_t>> by_kind;
-  std::map<std::pair<size_t, int64_t>, std::vector<size_t>> by_layer;
+  std::map<std::pair<int64_t, size_t>, std::vector<size_t>> by_layer;
   for (const size_t op : stretch) {
     const op::Op& here = program.ops[op];
     by_name[short_name(program.value(here.outputs[0]))].push_back(op);
     by_kind[here.what.index()].push_back(op);
-    by_layer[{here.what.index(), here.layer}].push_back(op);
+    by_layer[{here.layer, here.what.index()}].push_back(op);
   }
-  const bool layers = by_layer.size() > by_kind.size() + 3;
-  if (layers)
-    for (const auto& [kind, ops] : by_kind) add(ops);
-  if (layers)
+  const bool layers =
+      std::ranges::any_of(by_name, [](const auto& all) { return all.second.size() > 1; });
+  if (layers) {
+    // Of kinds without weights one mistake is in all; matrices have their own each.
+    for (const auto& [kind, ops] : by_kind)
+      if (!std::holds_alternative<op::Linear>(program.ops[ops.front()].what)) add(ops);
     for (const auto& [name, ops] : by_name) add(ops);
+    for (const auto& [kind, ops] : by_kind) add(ops);
+  }
   for (const auto& [kind, ops] : by_layer) add(ops);
-  for (auto op = stretch.rbegin(); op != stretch.rend(); ++op) add({*op});
+  for (auto op = stretch.rbegin(); op != stretch.rend(); ++op) out.single.push_back({*op});
   return out;
 }
 
@@ -54,18 +65,29 @@ class Search {
   Explanation run(int depth) {
     Explanation out;
     if (!examination_.usable()) return out;
-    const Targets targets = targets_of(examination_);
-    for (const auto& ops : targets) {
-      if (stop()) break;
-      attempt(catalogue(examination_.findings(), ops.front()), ops);
-    }
-    judge_best();
-    if (passing().empty()) {
-      if (examination_.alone()) attempt(match(examination_), {examination_.stretch().back()});
-      for (const auto& ops : targets) {
-        if (stop()) break;
-        attempt(solve(examination_, ops), ops);
-      }
+    const TargetSets targets = targets_of(examination_);
+    const bool alone = examination_.alone();
+    // The likeliest first; what holds everywhere ends the search. In a stretch a number that is
+    // wrong in all its ops is likelier than a strange mistake in one.
+    const std::function<void()> steps[] = {
+        [&] { try_catalogue(targets.together, true); },
+        [&] { try_catalogue(targets.single, true); },
+        [&] {
+          if (!alone) try_solvers(targets);
+        },
+        [&] {
+          try_catalogue(targets.together, false);
+          try_catalogue(targets.single, false);
+        },
+        [&] {
+          if (!alone) return;
+          attempt(match(examination_), {examination_.stretch().back()});
+          try_solvers(targets);
+        },
+    };
+    for (const auto& step : steps) {
+      if (settled()) break;
+      step();
       judge_best();
     }
     out.tried = tried_;
@@ -81,6 +103,28 @@ class Search {
   bool stop() {
     if (examination_.late()) complete_ = false;
     return !complete_;
+  }
+
+  void try_catalogue(const Targets& targets, bool likely) {
+    for (const auto& ops : targets) {
+      if (stop()) return;
+      std::vector<Hypothesis> all = catalogue(examination_.findings(), ops.front());
+      std::erase_if(all, [&](const Hypothesis& each) { return (each.rank == 0) != likely; });
+      attempt(std::move(all), ops);
+    }
+  }
+
+  void try_solvers(const TargetSets& targets) {
+    for (const Targets* set : {&targets.together, &targets.single})
+      for (const auto& ops : *set) {
+        if (stop()) return;
+        attempt(solve(examination_, ops), ops);
+      }
+  }
+
+  bool settled() const {
+    const auto found = passing();
+    return !found.empty() && !found.front()->judgement.breaks;
   }
 
   void attempt(std::vector<Hypothesis> hypotheses, const std::vector<size_t>& ops) {
@@ -101,9 +145,9 @@ class Search {
       if (trial.error < kWorthJudging * examination_.error() && trial.ratio < 0)
         best.push_back(&trial);
     std::ranges::stable_sort(best, {}, &Trial::error);
-    if (best.size() > kMostJudged) best.resize(kMostJudged);
+    const size_t most = stop() ? kJudgedLate : kMostJudged;
+    if (best.size() > most) best.resize(most);
     for (Trial* trial : best) {
-      if (stop()) return;
       const auto altered = examination_.alter(trial->hypothesis.alter, trial->ops);
       const auto few = examination_.judge(*altered, examination_.few());
       if (!few) continue;
@@ -124,6 +168,16 @@ class Search {
     for (const Trial& trial : trials_)
       if (passes(trial)) out.push_back(&trial);
     std::ranges::stable_sort(out, [](const Trial* a, const Trial* b) { return before(*a, *b); });
+    if (out.empty()) return out;
+    // Of those that are as likely, one that leaves clearly less.
+    const auto left = [](const Trial* trial) { return trial->judgement.explained_ratio; };
+    double least = left(out.front());
+    for (const Trial* trial : out)
+      if (!before(*out.front(), *trial)) least = std::min(least, left(trial));
+    const auto best = std::ranges::find_if(out, [&](const Trial* trial) {
+      return !before(*out.front(), *trial) && left(trial) <= kClearly * least;
+    });
+    std::rotate(out.begin(), best, best + 1);
     return out;
   }
 
@@ -208,6 +262,8 @@ class Search {
           {trial->hypothesis.cause, trial->hypothesis.text, trial->error, trial->ratio});
   }
 
+  static constexpr double kClearly = 1.25;
+
   // Of two mistakes, the first that is undone must help so much.
   static constexpr double kHelps = 0.9;
 
@@ -232,7 +288,10 @@ std::optional<Trial> try_again(Examination& examination, const Trial& found) {
   if (!examination.usable() || found.hypothesis.of_one_op) return std::nullopt;
   const op::Program& program = examination.base().program();
   const size_t kind = program.ops[found.ops.front()].what.index();
-  for (const std::vector<size_t>& ops : targets_of(examination)) {
+  TargetSets targets = targets_of(examination);
+  Targets& all_targets = targets.together;
+  all_targets.insert(all_targets.end(), targets.single.begin(), targets.single.end());
+  for (const std::vector<size_t>& ops : all_targets) {
     if (program.ops[ops.front()].what.index() != kind) continue;
     const auto altered = examination.alter(found.hypothesis.alter, ops);
     if (!altered) continue;

@@ -7,7 +7,9 @@
 namespace lockstep::doctor {
 namespace {
 
-constexpr int kHalvings = 48;
+// Sections of an interval, each 0.6 of the one before.
+constexpr int kRoughly = 12;
+constexpr int kExactly = 44;
 
 // One number of an op: where to look for it, and what is altered by it.
 struct Quantity {
@@ -27,18 +29,23 @@ struct Quantity {
 void solve_quantity(Examination& examination, std::span<const size_t> ops, const Quantity& quantity,
                     std::vector<Hypothesis>& out) {
   if (examination.late()) return;
-  // The first wrong row knows least of the number, and errs least: angles turn over later.
-  const auto first = examination.few().first(1);
+  // The first wrong row knows least of the number, and misleads least: angles turn over later. Rows
+  // that lie further on make it exact.
   const auto at = [&](std::span<const int64_t> rows) {
     return [&, rows](double power) {
       return examination.error_of(quantity.alter(std::pow(10.0, power)), ops, rows);
     };
   };
-  const double rough = minimize(at(first), quantity.low, quantity.high, quantity.steps);
-  const double width = 1e-3;
-  const double fine = minimize(at(examination.few()), rough - width, rough + width, 16);
-  const auto all = at(examination.few());
-  const double power = all(fine) < all(rough) ? fine : rough;
+  const auto rows = examination.spread();
+  double width = (quantity.high - quantity.low) / quantity.steps;
+  double power = minimize(at(rows.first(1)), quantity.low, quantity.high, quantity.steps, kRoughly);
+  for (size_t count = 2; count <= rows.size(); ++count) {
+    if (examination.late()) return;
+    power = minimize(at(rows.first(count)), power - 2 * width, power + 2 * width, 16,
+                     count == rows.size() ? kExactly : kRoughly);
+    width /= 8;
+  }
+  const auto all = at(rows);
   const double value =
       shortest([&](double number) { return number > 0 ? all(std::log10(number)) : all(-300); },
                std::pow(10.0, power));
@@ -53,8 +60,11 @@ void solve_quantity(Examination& examination, std::span<const size_t> ops, const
 void scan(Examination& examination, std::span<const size_t> ops,
           const std::vector<int64_t>& numbers, const std::function<Hypothesis(int64_t)>& hypothesis,
           std::vector<Hypothesis>& out) {
+  // In a stretch every try is a replay of all of it; the catalogue has the likeliest numbers.
+  if (!examination.alone()) return;
   double least = examination.error() / 2;
   std::optional<Hypothesis> best;
+
   for (const int64_t number : numbers) {
     if (examination.late()) break;
     Hypothesis made = hypothesis(number);
@@ -196,7 +206,8 @@ void solve_attention(Examination& examination, std::span<const size_t> ops,
 
 }  // namespace
 
-double minimize(const std::function<double(double)>& f, double low, double high, int steps) {
+double minimize(const std::function<double(double)>& f, double low, double high, int steps,
+                int sections) {
   double best = low;
   double least = std::numeric_limits<double>::infinity();
   const double step = (high - low) / steps;
@@ -215,7 +226,7 @@ double minimize(const std::function<double(double)>& f, double low, double high,
   double x2 = a + kGolden * (b - a);
   double f1 = f(x1);
   double f2 = f(x2);
-  for (int i = 0; i < kHalvings; ++i) {
+  for (int i = 0; i < sections; ++i) {
     if (f1 <= f2) {
       b = x2;
       x2 = x1;

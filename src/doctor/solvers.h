@@ -18,8 +18,10 @@ std::vector<Hypothesis> match(Examination& examination);
 // What can be seen of an error that nothing explains, a sentence; empty: nothing.
 std::string describe_error(Examination& examination);
 
-// The argument in [low, high] with the least value, by a grid of `steps` and then by halving.
-double minimize(const std::function<double(double)>& f, double low, double high, int steps);
+// The argument in [low, high] with the least value, by a grid of `steps` and then by so many golden
+// sections.
+double minimize(const std::function<double(double)>& f, double low, double high, int steps,
+                int sections);
 // The number with the fewest digits that is as good.
 double shortest(const std::function<double(double)>& f, double found);
 
