@@ -21,8 +21,8 @@ std::vector<int64_t> choose_few(std::span<const int64_t> wrong, bool alone) {
 // Weights of a stretch that are decoded once for all experiments: 256 MiB.
 constexpr int64_t kMostDecoded = int64_t{1} << 26;
 
-std::vector<int64_t> choose_spread(std::span<const int64_t> wrong) {
-  const size_t last = wrong.size() - 1;
+std::vector<int64_t> choose_spread(std::span<const int64_t> wrong, bool alone) {
+  const size_t last = alone ? wrong.size() - 1 : std::min<size_t>(wrong.size() - 1, 12);
   std::vector<int64_t> out = {wrong[0], wrong[last / 3], wrong[2 * last / 3], wrong[last]};
   const auto [first, end] = std::ranges::unique(out);
   out.erase(first, end);
@@ -42,7 +42,7 @@ Examination::Examination(const Case& wrong, Altered base, Clock::time_point dead
           !(std::holds_alternative<op::Attention>(program.ops[op].what) && op == stretch_.back()))
         alone_ = false;
   few_ = choose_few(case_.wrong, alone_);
-  spread_ = choose_spread(case_.wrong);
+  spread_ = choose_spread(case_.wrong, alone_);
   std::ranges::set_union(few_, spread_, std::back_inserter(known_));
   if (!alone_) decode_weights();
   const auto judged = replay(base_.forward())->judge(case_.value, case_.judged);

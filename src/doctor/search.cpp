@@ -24,6 +24,7 @@ using Targets = std::vector<std::vector<size_t>>;
 struct TargetSets {
   Targets together;  // ops that one mistake in the engine makes wrong together
   Targets single;
+  bool layers = false;  // the stretch has ops of several layers
 };
 
 // Together: the rotations of a layer, an op in all layers, all of a kind.
@@ -44,9 +45,8 @@ TargetSets targets_of(const Examination& examination) {
     by_kind[here.what.index()].push_back(op);
     by_layer[{here.layer, here.what.index()}].push_back(op);
   }
-  const bool layers =
-      std::ranges::any_of(by_name, [](const auto& all) { return all.second.size() > 1; });
-  if (layers) {
+  out.layers = std::ranges::any_of(by_name, [](const auto& all) { return all.second.size() > 1; });
+  if (out.layers) {
     // Of kinds without weights one mistake is in all; matrices have their own each.
     for (const auto& [kind, ops] : by_kind)
       if (!std::holds_alternative<op::Linear>(program.ops[ops.front()].what)) add(ops);
@@ -71,9 +71,13 @@ class Search {
     // wrong in all its ops is likelier than a strange mistake in one.
     const std::function<void()> steps[] = {
         [&] { try_catalogue(targets.together, true); },
+        [&] {
+          if (targets.layers) try_solvers(targets.together);
+        },
         [&] { try_catalogue(targets.single, true); },
         [&] {
-          if (!alone) try_solvers(targets);
+          if (!alone && !targets.layers) try_solvers(targets.together);
+          if (!alone) try_solvers(targets.single);
         },
         [&] {
           try_catalogue(targets.together, false);
@@ -82,7 +86,7 @@ class Search {
         [&] {
           if (!alone) return;
           attempt(match(examination_), {examination_.stretch().back()});
-          try_solvers(targets);
+          try_solvers(targets.single);
         },
     };
     for (const auto& step : steps) {
@@ -114,12 +118,11 @@ class Search {
     }
   }
 
-  void try_solvers(const TargetSets& targets) {
-    for (const Targets* set : {&targets.together, &targets.single})
-      for (const auto& ops : *set) {
-        if (stop()) return;
-        attempt(solve(examination_, ops), ops);
-      }
+  void try_solvers(const Targets& targets) {
+    for (const auto& ops : targets) {
+      if (stop()) return;
+      attempt(solve(examination_, ops), ops);
+    }
   }
 
   bool settled() const {
@@ -168,16 +171,6 @@ class Search {
     for (const Trial& trial : trials_)
       if (passes(trial)) out.push_back(&trial);
     std::ranges::stable_sort(out, [](const Trial* a, const Trial* b) { return before(*a, *b); });
-    if (out.empty()) return out;
-    // Of those that are as likely, one that leaves clearly less.
-    const auto left = [](const Trial* trial) { return trial->judgement.explained_ratio; };
-    double least = left(out.front());
-    for (const Trial* trial : out)
-      if (!before(*out.front(), *trial)) least = std::min(least, left(trial));
-    const auto best = std::ranges::find_if(out, [&](const Trial* trial) {
-      return !before(*out.front(), *trial) && left(trial) <= kClearly * least;
-    });
-    std::rotate(out.begin(), best, best + 1);
     return out;
   }
 
@@ -190,9 +183,26 @@ class Search {
     return key(a) < key(b);
   }
 
-  void choose(Explanation& out) const {
-    const auto all = passing();
+  // Of those that are as likely, the one that leaves clearly less at rows that lie apart.
+  void prefer_closest(std::vector<const Trial*>& all) {
+    const auto end =
+        std::ranges::find_if(all, [&](const Trial* trial) { return before(*all.front(), *trial); });
+    if (end - all.begin() < 2) return;
+    std::vector<double> left;
+    for (auto at = all.begin(); at != end; ++at)
+      left.push_back(
+          examination_.error_of((*at)->hypothesis.alter, (*at)->ops, examination_.spread()));
+    const double least = *std::ranges::min_element(left);
+    const auto best =
+        std::ranges::find_if(left, [&](double error) { return error <= kClearly * least; });
+    std::rotate(all.begin(), all.begin() + (best - left.begin()),
+                all.begin() + (best - left.begin()) + 1);
+  }
+
+  void choose(Explanation& out) {
+    auto all = passing();
     if (all.empty()) return;
+    prefer_closest(all);
     out.chosen = {*all.front()};
     const Trial& chosen = *all.front();
     std::set<std::string> others;
@@ -262,7 +272,7 @@ class Search {
           {trial->hypothesis.cause, trial->hypothesis.text, trial->error, trial->ratio});
   }
 
-  static constexpr double kClearly = 1.25;
+  static constexpr double kClearly = 1.01;
 
   // Of two mistakes, the first that is undone must help so much.
   static constexpr double kHelps = 0.9;
