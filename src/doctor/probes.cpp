@@ -182,7 +182,7 @@ void match_factor(Examination& examination, std::vector<Hypothesis>& out) {
                   {{"expected", 1.0}, {"found", factor}},
                   times(factor)};
   made.fitted = 1;
-  made.rank = 1;
+  made.rank = 2;
   out.push_back(std::move(made));
 }
 

@@ -53,7 +53,13 @@ struct Score {
 };
 
 TEST_P(DoctorCorpus, CausesAreNamed) {
-  const Style wrong{.name = "wrong", .order = Order::kLanes8};
+  Style wrong{.name = "wrong", .order = Order::kLanes8};
+  // LOCKSTEP_STYLE: the same in another arithmetic that the engine declares.
+  const char* style = std::getenv("LOCKSTEP_STYLE");
+  const std::string arithmetic = style != nullptr ? style : "f32";
+  if (arithmetic == "bf16") wrong.activations = DType::kBF16;
+  if (arithmetic == "f16") wrong.activations = DType::kF16;
+  if (arithmetic == "int8") wrong.int8 = true;
   std::vector<std::string> sets = {"ops"};
   if (const char* chosen = std::getenv("LOCKSTEP_SETS")) sets = {chosen};
   const bool table = std::getenv("LOCKSTEP_TABLE") != nullptr;

@@ -1,0 +1,283 @@
+// Causes that the corpus of bugs does not have, several at once, and what one mistake in all layers
+// is told as.
+#include <cmath>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "doctor/doctor.h"
+#include "lab.h"
+#include "parity/scope.h"
+
+namespace lockstep::engines {
+namespace {
+
+using doctor::Alteration;
+using doctor::Diagnosis;
+using parity::Order;
+
+struct Mistaken {
+  std::string value;
+  Alteration alteration;
+};
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() { use("llama"); }
+
+  void use(const std::string& arch, const std::function<void(forge::Spec&)>& alter = {}) {
+    forge::Spec spec{.arch = arch,
+                     .layers = 3,
+                     .width = 44,
+                     .heads = 4,
+                     .kv_heads = arch == "gpt2" ? 4 : 2,
+                     .head_size = 12,
+                     .feed_forward = 37,
+                     .vocabulary = 71,
+                     .context = 64,
+                     .biases = true,
+                     .type = "f32",
+                     .seed = 23};
+    if (alter) alter(spec);
+    lab_ = std::make_unique<Lab>(Lab::forged(spec));
+    job_.prompt = 7;
+    job_.tokens = random_tokens(41, 11, 71);
+    job_.checkpoints = "ops";
+  }
+
+  std::vector<Diagnosis> diagnose(const std::vector<Mistaken>& planted, int depth = 3) {
+    const op::Program program = lab_->program(job_);
+    Patient patient(program);
+    for (const auto& [value, alteration] : planted)
+      LS_CHECK(alteration(patient.altered, *patient.find(value, -1)), "{}", value);
+    const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program);
+    const auto suspect = lab_->record(job_, {.order = Order::kLanes8}, patient);
+    parity::CompareOptions options;
+    options.threads = 1;
+    parity::Scope scope;
+    const auto found = parity::compare(honest, suspect, &lab_->model(), options, &scope);
+    LS_CHECK(found.ok(), "{}", found.error().message);
+    return doctor::diagnose(*found, scope, &lab_->model(),
+                            {.depth = depth, .seconds = 60, .threads = 1});
+  }
+
+  void expect(const std::string& value, const std::string& cause, const Alteration& alteration) {
+    SCOPED_TRACE(fmt::format("{} at {}", cause, value));
+    const auto found = diagnose({{value, alteration}});
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(found.front().cause, cause) << found.front().text;
+    EXPECT_EQ(found.front().explained, found.front().rows) << found.front().text;
+    EXPECT_EQ(found.size(), 1U) << found.back().text;
+  }
+
+  template <class T>
+  T parameter(const Diagnosis& diagnosis, const std::string& name) {
+    for (const doctor::Parameter& each : diagnosis.parameters)
+      if (each.name == name) return std::get<T>(each.value);
+    ADD_FAILURE() << "no parameter " << name;
+    return {};
+  }
+
+  std::unique_ptr<Lab> lab_;
+  Job job_;
+};
+
+doctor::Columns zeros(int64_t first, int64_t last) {
+  return [=](int64_t count) {
+    std::vector<int64_t> out;
+    for (int64_t i = 0; i < count; ++i)
+      out.push_back(i >= first && i < last ? op::Deviation::kZeros : i);
+    return out;
+  };
+}
+
+std::vector<int64_t> shuffled(int64_t count) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back((i * 5 + 3) % count);
+  return out;
+}
+
+TEST_F(Doctor, Norms) {
+  expect("blk.1.attn_norm", "norm.weight_offset",
+         doctor::norm_weight([](float w) { return 1 + w; }));
+  expect("blk.1.ffn_norm", "norm.kind", doctor::other_norm_kind());
+  expect("final_norm", "norm.missing", doctor::passes_on(0));
+  expect("blk.2.attn_norm", "norm.epsilon", doctor::epsilon(0.037));
+  expect("blk.2.attn_norm", "scale.value", doctor::times(1.7));
+}
+
+TEST_F(Doctor, Rotations) {
+  const auto rope = [](const std::function<void(op::Rope&)>& change) {
+    return doctor::rope([=](op::Rope& own) {
+      change(own);
+      return true;
+    });
+  };
+  expect("blk.0.q_rope", "rope.direction", doctor::counted_as([](int64_t p) { return -p; }));
+  expect("blk.1.k_rope", "rope.magnitude", rope([](op::Rope& own) { own.magnitude = 1.23; }));
+  expect("blk.1.q_rope", "rope.dims", doctor::rope_dims(6));
+  expect("blk.2.q_rope", "rope.base", doctor::rope_base(123456));
+  expect("blk.2.k_rope", "rope.base", doctor::rope_base(777));
+  expect("blk.0.q_rope", "rope.scaling", rope([](op::Rope& own) { own.position_scale = 0.37; }));
+  expect("blk.0.k_rope", "rope.position", doctor::position_offset(17));
+  expect("blk.0.k_rope", "rope.position",
+         doctor::counted_as([](int64_t p) { return p < 7 ? p : p - 7; }));
+  expect("blk.0.k_rope", "rope.position",
+         doctor::counted_as([](int64_t p) { return p < 7 ? p : p + 1; }));
+}
+
+TEST_F(Doctor, NumbersAreFound) {
+  const auto base = diagnose({{"blk.2.q_rope", doctor::rope_base(123456)}});
+  EXPECT_NEAR(parameter<double>(base[0], "value"), 123456, 10);
+  EXPECT_TRUE(base[0].proved);
+  const auto scale = diagnose({{"blk.1.attn_mix", doctor::attention_scale(0.2345)}});
+  EXPECT_EQ(scale[0].cause, "attention.scale");
+  EXPECT_NEAR(parameter<double>(scale[0], "value"), 0.2345, 1e-5);
+  const auto epsilon = diagnose({{"blk.1.ffn_norm", doctor::epsilon(0.5)}});
+  EXPECT_NEAR(parameter<double>(epsilon[0], "value"), 0.5, 1e-4);
+  const auto window = diagnose({{"blk.0.attn_mix", doctor::window(5)}});
+  EXPECT_EQ(window[0].cause, "attention.window");
+  EXPECT_EQ(parameter<int64_t>(window[0], "value"), 5);
+}
+
+TEST_F(Doctor, Attention) {
+  expect("blk.1.attn_mix", "attention.soft_cap", doctor::soft_cap(0.73));
+  expect("blk.1.attn_mix", "attention.heads_permuted", doctor::output_columns([](int64_t count) {
+           std::vector<int64_t> out;
+           for (int64_t i = 0; i < count; ++i) out.push_back((i + 12) % count);
+           return out;
+         }));
+  expect("blk.2.attn_mix", "attention.head_map",
+         doctor::kv_head([](const op::Attention&, int64_t) { return 0; }));
+  expect("blk.1.attn_mix", "cache.missing",
+         doctor::cache_row(doctor::kKeysAndValues, 4, op::Deviation::kZeros));
+  expect("blk.0.attn_mix", "cache.missing",
+         doctor::cache_row(doctor::kKeys, 8, op::Deviation::kZeros));
+  expect("blk.0.attn_mix", "cache.stale", doctor::cache_row(doctor::kKeysAndValues, 9, 0));
+  expect("blk.0.attn_mix", "attention.mask",
+         doctor::sees([](const op::Attention&, int64_t position, int64_t key) {
+           return key <= position && (key > 0 || position == 0);
+         }));
+}
+
+TEST_F(Doctor, Weights) {
+  expect("blk.1.ffn_up", "weight.other_tensor",
+         doctor::other_weight(*doctor::weight_of(
+             lab_->program(job_).ops[*Patient(lab_->program(job_)).find("blk.1.ffn_gate", -1)])));
+  expect("blk.1.ffn_out", "weight.rows", doctor::output_columns(shuffled));
+  expect("blk.1.q", "weight.rows", doctor::output_columns(zeros(5, 6)));
+  expect("blk.1.ffn_up", "weight.shard", doctor::output_columns(zeros(0, 18)));
+  expect("blk.0.ffn_out", "weight.shard", doctor::input_columns(zeros(32, 37)));
+  expect("blk.0.q", "weight.shard", doctor::input_columns(zeros(22, 44)));
+}
+
+TEST_F(Doctor, FeedForwardAndRows) {
+  expect("blk.1.ffn_act", "activation.kind",
+         doctor::activation_function([](double x) { return x / (1 + std::exp(-1.702 * x)); }));
+  expect("blk.1.ffn_act", "activation.kind",
+         doctor::activation_function([](double x) { return std::max(x, 0.0); }));
+  expect("blk.1.ffn_act", "activation.clamp", doctor::limited(0.25));
+  expect("blk.2.ffn_out", "row.swapped", doctor::result_of([](int64_t p) {
+           return p == 3 ? 5 : p == 5 ? 3 : p;
+         }));
+  expect("blk.2.v", "row.stale", doctor::result_of([](int64_t p) { return p == 6 ? 1 : p; }));
+  expect("embedding", "tokens.shifted",
+         doctor::reads_rows([](int64_t p) { return std::max<int64_t>(0, p - 1); }));
+  expect("embedding", "embedding.row", doctor::token_offset(-1));
+}
+
+TEST_F(Doctor, OtherArchitectures) {
+  use("gpt2");
+  expect("position_embedding", "embedding.position", doctor::position_offset(2));
+  expect("embedding", "embedding.position", doctor::passes_on(0));
+  expect("blk.1.attn_norm", "norm.kind", doctor::other_norm_kind());
+  use("granite", [](forge::Spec& spec) {
+    spec.embedding_scale = 12;
+    spec.residual_scale = 0.22;
+    spec.logit_scale = 8;
+  });
+  expect("embedding", "scale.value", doctor::scale_factor(6.63));
+  expect("blk.1.ffn_out_scaled", "scale.value", doctor::scale_factor(0.31));
+  use("qwen3");
+  expect("blk.1.q", "norm.kind", doctor::norm_group([](int64_t, int64_t width) { return width; }));
+}
+
+TEST_F(Doctor, OneMistakeInAllLayersIsToldOnce) {
+  std::vector<Mistaken> planted;
+  for (int64_t layer = 0; layer < 3; ++layer)
+    for (const char* name : {"q_rope", "k_rope"})
+      planted.push_back({fmt::format("blk.{}.{}", layer, name), doctor::other_pairing()});
+  for (const char* set : {"ops", "all", "layers", "logits"}) {
+    SCOPED_TRACE(set);
+    job_.checkpoints = set;
+    const auto found = diagnose(planted);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].cause, "rope.pairing") << found[0].text;
+    EXPECT_EQ(found[0].layers, (std::vector<int64_t>{0, 1, 2}));
+    EXPECT_EQ(found[0].explained, found[0].rows);
+    EXPECT_EQ(found[0].proved, set == std::string("ops") || set == std::string("all"));
+    EXPECT_TRUE(found[0].alternatives.empty());
+  }
+}
+
+TEST_F(Doctor, SeveralMistakes) {
+  // Each in its own op.
+  const auto each = diagnose({{"blk.0.q_rope", doctor::rope_base_times(3)},
+                              {"blk.1.ffn_norm", doctor::passes_on(0)},
+                              {"logits", doctor::reweigh(doctor::column_major)}});
+  ASSERT_EQ(each.size(), 3U);
+  EXPECT_EQ(each[0].cause, "rope.base");
+  EXPECT_EQ(each[1].cause, "norm.missing");
+  EXPECT_EQ(each[2].cause, "weight.layout");
+  // No more than asked for.
+  EXPECT_EQ(diagnose({{"blk.0.q_rope", doctor::rope_base_times(3)},
+                      {"blk.1.ffn_norm", doctor::passes_on(0)}},
+                     1)
+                .size(),
+            1U);
+  // Two in one op, on the same rows.
+  const auto both = diagnose(
+      {{"blk.1.q", doctor::bias_times(0)}, {"blk.1.q", doctor::reweigh(doctor::column_major)}});
+  ASSERT_EQ(both.size(), 2U) << both[0].text;
+  EXPECT_EQ(both[0].explained, both[0].rows);
+  std::vector<std::string> causes = {both[0].cause, both[1].cause};
+  std::ranges::sort(causes);
+  EXPECT_EQ(causes, (std::vector<std::string>{"bias.missing", "weight.layout"}));
+  // One on all rows and one on a single row.
+  const auto rows =
+      diagnose({{"blk.1.k", doctor::bias_times(2)},
+                {"blk.1.k", doctor::result_of([](int64_t p) { return p == 4 ? 2 : p; })}});
+  ASSERT_EQ(rows.size(), 2U) << rows[0].text;
+  EXPECT_EQ(rows[0].cause, "bias.twice");
+  EXPECT_EQ(rows[1].cause, "row.stale");
+  // Two in a layer of which only the output is known.
+  job_.checkpoints = "layers";
+  const auto stretch = diagnose({{"blk.1.ffn_act", doctor::keeps_inputs({1, 0})},
+                                 {"blk.1.attn_mix", doctor::attention_scale(1)}});
+  ASSERT_EQ(stretch.size(), 2U) << stretch[0].text;
+  causes = {stretch[0].cause, stretch[1].cause};
+  std::ranges::sort(causes);
+  EXPECT_EQ(causes, (std::vector<std::string>{"activation.inputs_swapped", "attention.scale"}));
+}
+
+TEST_F(Doctor, WhatNothingExplainsIsUnknown) {
+  // A sum with a sign that depends on the column is no mistake that anybody knows.
+  const auto strange = diagnose({{"blk.1.ffn_out", doctor::reweigh([](const op::Weight& weight) {
+                                    std::vector<float> out = doctor::decode(weight);
+                                    Random random(3);
+                                    for (float& number : out)
+                                      if (random.uniform() < 0.3) number = -number;
+                                    return out;
+                                  })}});
+  ASSERT_EQ(strange.size(), 1U);
+  EXPECT_EQ(strange[0].cause, "unknown") << strange[0].text;
+  EXPECT_EQ(strange[0].explained, 0);
+  EXPECT_FALSE(strange[0].proved);
+  EXPECT_GT(strange[0].tried, 20);
+  EXPECT_NE(strange[0].text.find("not known"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::engines
