@@ -271,6 +271,8 @@ std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
   if (std::holds_alternative<op::Scale>(what)) scale_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Rope>(what)) rope_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Attention>(what)) attention_hypotheses(findings, index, out);
+  // Other readings of a weight's raw blocks belong here: reweigh() hands them the weight as the
+  // file has it.
   weight_hypotheses(findings, index, out);
   layout_hypotheses(findings, index, out);
   row_hypotheses(findings, index, out);

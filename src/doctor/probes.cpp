@@ -242,14 +242,17 @@ std::string describe_error(Examination& examination) {
       if (std::fabs((a - t) - first) > 2 * limit) same_difference = false;
     }
   if (counted == 0) return {};
+  const double share = static_cast<double>(wrong) / static_cast<double>(counted);
   const double cosine =
       squares_a > 0 && squares_t > 0 ? product / std::sqrt(squares_a * squares_t) : 0;
   std::string out = fmt::format(
-      "{:.0f}% of the numbers are wrong; the rows are {:.3g} times as large as they should be, and "
-      "their direction agrees to {:.4f}",
-      100 * static_cast<double>(wrong) / static_cast<double>(counted),
+      "{:.0f}% of the numbers are wrong, by {:.2g} of the size of a row; the rows are {:.4g} times "
+      "as "
+      "large as they should be, and their direction agrees to {:.6f}",
+      100 * share,
+      squares_t > 0 ? examination.error() / std::sqrt(squares_t / static_cast<double>(counted)) : 0,
       squares_t > 0 ? std::sqrt(squares_a / squares_t) : 0, cosine);
-  if (same_difference) out += "; every row is off by the same numbers, as by a bias";
+  if (same_difference && share > 0.5) out += "; every row is off by the same numbers, as by a bias";
   if (row_rms(actual, 0) == 0) out += "; the rows are zeros";
   return out;
 }
