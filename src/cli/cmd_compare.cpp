@@ -17,6 +17,8 @@ namespace compare_command {
 
 // Lines for a pipe or a file.
 constexpr int64_t kPlainWidth = 100;
+// That the search for causes may always take.
+constexpr double kSeconds = 10;
 
 struct Flags {
   TracePaths traces;
@@ -47,7 +49,7 @@ Result<int> run(const Flags& flags) {
   }
   LS_TRY(options.device, exec::create_products(flags.device));
   LS_TRY(const Compared compared,
-         compare_traces(flags.traces, options, flags.no_diagnosis ? 0 : flags.depth));
+         compare_traces(flags.traces, options, {flags.no_diagnosis ? 0 : flags.depth, kSeconds}));
   const parity::Comparison& comparison = compared.comparison;
   const report::Subject& subject = compared.subject;
   LS_TRY_VOID(write_file(flags.junit, report::junit_report(comparison, subject)));

@@ -14,6 +14,8 @@ namespace lockstep::cli {
 namespace doctor_command {
 
 constexpr int64_t kPlainWidth = 100;
+// That the search for causes may always take: who asks for it waits.
+constexpr double kSeconds = 300;
 
 struct Flags {
   std::vector<std::string> traces;
@@ -35,7 +37,7 @@ Result<int> run(const Flags& flags) {
   TracePaths paths = flags.paths;
   paths.reference = flags.traces[0];
   if (flags.traces.size() > 1) paths.suspect = flags.traces[1];
-  LS_TRY(const Compared compared, compare_traces(paths, options, flags.depth));
+  LS_TRY(const Compared compared, compare_traces(paths, options, {flags.depth, kSeconds}));
   const int64_t width = terminal_width(STDOUT_FILENO, kPlainWidth);
   const Paint paint(terminal_colours(STDOUT_FILENO));
   const std::string shown =

@@ -20,9 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The doctor may take as long as the comparison did, and at least this many seconds.
-constexpr double kLeastSeconds = 10;
-
 // What ends the program waits while this lives, and ends it then: nothing is left behind that must
 // be cleared away.
 class HeldSignals {
@@ -194,7 +191,7 @@ void tell_of_one(Compared& compared) {
 }  // namespace
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
-                                int depth) {
+                                const Diagnosing& diagnosing) {
   const bool one = paths.suspect.empty();
   LS_TRY(trace::Trace reference, open_trace_or_log(paths.reference));
   std::optional<trace::Trace> second;
@@ -222,11 +219,11 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   subject.suspect.path = one ? paths.reference : paths.suspect;
   subject.model = model.path;
   subject.difference = first_difference(out.comparison, reference, suspect, model);
-  if (depth > 0)
+  if (diagnosing.depth > 0)
     subject.diagnoses =
         doctor::diagnose(out.comparison, scope, loaded,
-                         {.depth = depth,
-                          .seconds = std::max(kLeastSeconds, out.comparison.seconds),
+                         {.depth = diagnosing.depth,
+                          .seconds = std::max(diagnosing.seconds, out.comparison.seconds),
                           .threads = options.threads,
                           .checkpoints = options.checkpoints});
   if (one) tell_of_one(out);

@@ -21,7 +21,13 @@ struct Compared {
   report::Subject subject;  // with diagnoses
 };
 
-// `depth`: causes that are looked for on each side; 0: none.
-Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options, int depth);
+// How far causes are looked for.
+struct Diagnosing {
+  int depth = 0;       // causes, on each side; 0: none
+  double seconds = 0;  // at least; as long as the comparison took in any case
+};
+
+Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
+                                const Diagnosing& diagnosing);
 
 }  // namespace lockstep::cli
