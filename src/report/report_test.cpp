@@ -75,6 +75,71 @@ Subject subject() {
   return out;
 }
 
+doctor::Diagnosis diagnosis() {
+  doctor::Diagnosis out;
+  out.cause = "rope.base";
+  out.text = "At blk.1.q_rope: the base is 20000, not 10000 " + kNasty;
+  out.parameters = {{"value", 20000.0}, {"tensor", kNasty}, {"layer", int64_t{3}}};
+  out.checkpoint = "blk.1.q_rope";
+  out.layers = {0, 1, 2, 5};
+  out.positions = {1, 2};
+  out.proved = true;
+  out.rows = out.explained = 8;
+  out.ratio_before = INFINITY;
+  out.ratio_after = 0.25;
+  out.fix = "Look at the base.";
+  out.alternatives = {"rope.scaling", "rope.dims"};
+  out.attempts = {{"rope.base", kNasty, 1e-7, 0.25}, {"rope.dims", "fewer", 0.5, -1}};
+  out.tried = 2;
+  out.error_before = 0.75;
+  return out;
+}
+
+TEST(Diagnoses, AreSaidInEveryForm) {
+  Subject with = subject();
+  with.diagnoses = {diagnosis()};
+  const Comparison c = defective();
+  const std::string line =
+      "Cause: rope.base (proved). At blk.1.q_rope: the base is 20000, not 10000";
+  const std::string text = terminal_report(c, with, 400, Paint(false));
+  EXPECT_NE(text.find("\n" + line), std::string::npos) << text;
+  EXPECT_NE(text.find("Layers 0 to 2, 5. Explains it as well: rope.scaling, rope.dims. Look at"),
+            std::string::npos);
+  EXPECT_NE(markdown_report(c, with).find(line), std::string::npos);
+  EXPECT_NE(junit_report(c, with).find(line), std::string::npos);
+  EXPECT_NE(html_report(c, with).find(line), std::string::npos);
+  with.diagnoses[0].proved = false;
+  with.diagnoses[0].side = Side::kReference;
+  EXPECT_EQ(causes(with)[0].substr(0, 49), "Cause, in the reference: rope.base (consistent). ");
+  with.diagnoses[0].cause = doctor::kUnknown;
+  EXPECT_EQ(causes(with)[0].substr(0, 30), "Cause, in the reference. At bl");
+}
+
+TEST(Diagnoses, Json) {
+  Subject with = subject();
+  EXPECT_EQ(nlohmann::json::parse(json_report(defective(), with))["diagnoses"].size(), 0U);
+  with.diagnoses = {diagnosis()};
+  const auto short_form = nlohmann::json::parse(json_report(defective(), with))["diagnoses"][0];
+  EXPECT_EQ(short_form.size(), 11U);
+  EXPECT_EQ(short_form["cause"], "rope.base");
+  EXPECT_EQ(short_form["parameters"]["value"], 20000.0);
+  EXPECT_EQ(short_form["parameters"]["layer"], 3);
+  EXPECT_EQ(short_form["layers"], (std::vector<int>{0, 1, 2, 5}));
+  EXPECT_EQ(short_form["positions"], (std::vector<int>{1, 2}));
+  EXPECT_EQ(short_form["proof"], "proved");
+  EXPECT_EQ(short_form["evidence"]["explained"], 8);
+  EXPECT_TRUE(short_form["evidence"]["ratio_before"].is_null());
+  EXPECT_EQ(short_form["alternatives"].size(), 2U);
+  const auto whole = nlohmann::json::parse(diagnosis_json(defective(), with))["diagnoses"][0];
+  EXPECT_EQ(whole["attempts"].size(), 2U);
+  EXPECT_EQ(whole["attempts"][0]["ratio"], 0.25);
+  EXPECT_TRUE(whole["attempts"][1]["ratio"].is_null());
+  EXPECT_EQ(whole["error_before"], 0.75);
+  const std::string table = diagnosis_report(with, 100, Paint(false));
+  EXPECT_NE(table.find("Experiments at blk.1.q_rope\n2 hypotheses"), std::string::npos) << table;
+  EXPECT_NE(table.find("rope.dims"), std::string::npos);
+}
+
 TEST(Summary, NumbersAreShort) {
   EXPECT_EQ(short_number(0), "0");
   EXPECT_EQ(short_number(-0.0), "0");
