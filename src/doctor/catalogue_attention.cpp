@@ -237,6 +237,8 @@ void attention_hypotheses(const Findings& findings, size_t index, std::vector<Hy
   mask("a position sees all of its step, later tokens too", "future", no_mask());
   mask("a position sees the next one too", "future", sees_next());
   mask("a position does not see itself", "not itself", not_itself());
+  mask("a position does not see itself, and the first sees nothing", "not itself",
+       sees([](const op::Attention&, int64_t position, int64_t key) { return key < position; }));
   mask("a position sees only its own step, not what came before", "step",
        sees([&trace = findings.trace](const op::Attention&, int64_t position, int64_t key) {
          return key <= position && key >= step_begin(trace, position);

@@ -89,13 +89,36 @@ class SideDoctor {
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
       (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
     }
-    if (!garbage.empty()) add_garbage(result, garbage);
-    if (wrong.wrong.empty()) return;
+    if (wrong.wrong.empty()) {
+      add_garbage(result, garbage);
+      return;
+    }
+    // What was found stays; more is not looked for.
+    if (!found_.empty() && Examination::Clock::now() > deadline_) return;
     Examination examination(wrong, Altered(side_.forwards.front()), deadline_);
+    explain(result, wrong, examination);
+    if (!garbage.empty() && !gives_garbage(result.name, examination, garbage))
+      add_garbage(result, garbage);
+  }
+
+  // A wrong mask may leave rows that see nothing: what explains the other rows explains their NaN.
+  bool gives_garbage(const std::string& name, Examination& examination,
+                     const std::vector<int64_t>& positions) const {
+    for (const Found& found : found_) {
+      if (!found.trial || found.diagnosis.checkpoints.back() != name) continue;
+      const auto altered = examination.alter(found.trial->hypothesis.alter, found.trial->ops);
+      const auto judged = altered ? examination.judge(*altered, positions) : std::nullopt;
+      if (judged && !judged->breaks) return true;
+    }
+    return false;
+  }
+
+  void explain(const CheckpointResult& result, const Case& wrong, Examination& examination) {
     for (Found& before : found_)
       if (before.trial)
         if (const auto again = try_again(examination, *before.trial)) {
           join(before.diagnosis, result, wrong, std::ssize(wrong.wrong), again->judgement);
+          before.trial->ops = again->ops;
           return;
         }
     if (joins_unknown(result, wrong)) return;

@@ -60,7 +60,7 @@ Examination::Examination(const Case& wrong, Altered base, Clock::time_point dead
   recorded_ = *actual;
   known_rows_ = *known;
   truth_ = *truth;
-  error_ = distance(truth_, few_);
+  error_ = error_of(base_, program.ops.size(), few_);
   usable_ = error_ > 0;
 }
 
@@ -125,9 +125,16 @@ double Examination::error_of(const Altered& altered, size_t first_op,
                              std::span<const int64_t> rows) {
   const auto trial = replay(altered.forward());
   trial->adopt(*replay_, first_op);
-  const auto replayed = trial->replayed_rows(case_.value, rows);
+  // How many keys a row of scores has depends on the rows beside it.
+  const bool scores = base_.program().value(case_.value).shape == op::Value::Shape::kScores;
+  const auto replayed = trial->replayed_rows(case_.value, scores ? known_ : rows);
   if (!replayed || replayed->columns < known_rows_.columns) return kInfinite;
-  return distance(*replayed, rows);
+  if (!scores) return distance(*replayed, rows);
+  Matrix some(std::ssize(rows), replayed->columns);
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::copy_n(replayed->row(std::ranges::find(known_, rows[i]) - known_.begin()), some.columns,
+                some.row(static_cast<int64_t>(i)));
+  return distance(some, rows);
 }
 
 double Examination::error_of(const Alteration& alteration, std::span<const size_t> ops,

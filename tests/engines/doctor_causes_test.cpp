@@ -162,6 +162,13 @@ TEST_F(Doctor, Attention) {
          }));
 }
 
+// A row that sees nothing is 0/0, which is no other mistake.
+TEST_F(Doctor, AMaskThatLeavesNothing) {
+  expect("blk.1.attn_mix", "attention.mask",
+         doctor::sees(
+             [](const op::Attention&, int64_t position, int64_t key) { return key < position; }));
+}
+
 TEST_F(Doctor, Weights) {
   expect("blk.1.ffn_up", "weight.other_tensor",
          doctor::other_weight(*doctor::weight_of(
