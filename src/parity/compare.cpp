@@ -7,6 +7,7 @@
 #include "parity/evidence.h"
 #include "parity/judge.h"
 #include "parity/measure.h"
+#include "parity/open_rows.h"
 #include "parity/scope.h"
 #include "parity/shape.h"
 
@@ -45,6 +46,10 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   out.evidence = find_evidence(scope, options, out);
   conclude(traces, scope, options, out);
   find_shape(scope, options, threads, out);
+  if (options.rows) {
+    list_tokens(scope, options, out);
+    open_rows(traces, scope, options, threads, out);
+  }
   if (const std::string& failure = options.products().failure(); !failure.empty())
     out.notes.push_back(
         fmt::format("the GPU was given up, and the CPU did the rest of the work: {}", failure));

@@ -13,6 +13,7 @@
 #include "parity/metrics.h"
 #include "parity/prompts.h"
 #include "parity/replay.h"
+#include "parity/rows.h"
 #include "trace/trace.h"
 
 namespace lockstep::parity {
@@ -29,7 +30,6 @@ enum class Verdict {
 };
 std::string_view name(Verdict verdict);
 
-enum class Side { kReference, kSuspect, kBoth, kUndetermined };
 std::string_view name(Side side);
 
 // One side's own errors at a checkpoint.
@@ -39,6 +39,7 @@ struct SideJudgement {
   std::vector<int64_t> defects;          // of those that were judged: positions
   std::optional<OwnError> worst;         // by ratio
   std::optional<OwnError> first_defect;  // by position
+  std::vector<RowError> rows;            // all, where CompareOptions::rows asks for them
 };
 
 // A row whose difference is larger than the declared precision explains.
@@ -64,6 +65,7 @@ struct CheckpointResult {
   SideJudgement reference;
   SideJudgement suspect;
   double seconds = 0;  // that the replay took
+  RowsOfCheckpoint rows;
 };
 
 // Which elements are wrong, over all rows of a checkpoint that were judged.
@@ -177,6 +179,12 @@ struct Comparison {
   UnknownNames unknown_in_reference;          // not part of the coverage
   UnknownNames unknown_in_suspect;
   std::vector<std::string> notes;
+  // Where CompareOptions::rows asks for them:
+  std::vector<PositionLogits> logits;
+  std::vector<OpenedRow> opened;  // the worst first
+  int64_t not_opened = 0;         // rows that are wrong and that were left out
+  SideTokens reference_tokens;
+  SideTokens suspect_tokens;
 };
 
 struct CompareOptions {
@@ -188,6 +196,8 @@ struct CompareOptions {
   std::string no_model = "no model file was given (-m)";  // why there is none, a clause
   int threads = 0;                                        // 0: all cores
   std::shared_ptr<Products> device = {};                  // what multiplies; null: the CPU
+  bool rows = false;         // keep what there is to say of single rows
+  int64_t opened_bytes = 0;  // of rows that are opened, about
 
   Products& products() const { return device != nullptr ? *device : exec::f64::cpu_products(); }
 };

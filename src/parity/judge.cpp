@@ -36,13 +36,14 @@ std::vector<int64_t> positions_to_judge(const Scope& scope, const SideScope& sid
 }
 
 SideJudgement judge(Replay& replay, op::ValueId id, std::span<const int64_t> positions,
-                    std::span<const int64_t> compared) {
+                    const Scope& scope) {
   SideJudgement out;
   const auto errors = replay.judge(id, positions);
   if (!errors) return out;
   out.judged = static_cast<int64_t>(errors->size());
   for (const OwnError& own : *errors) {
-    if (std::ranges::binary_search(compared, own.position)) ++out.judged_shared;
+    if (std::ranges::binary_search(scope.compared, own.position)) ++out.judged_shared;
+    if (scope.keeps_rows) out.rows.push_back(row_error(own));
     if (!own.settled) continue;
     if (!out.worst || own.non_finite > out.worst->non_finite || own.ratio() > out.worst->ratio())
       out.worst = own;
@@ -145,7 +146,7 @@ class Judge {
         if (id == scope_.ids.end() || !sides[i].side->trace->has(result.name)) return;
         result.*sides[i].judgement =
             judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
-                  scope_.compared);
+                  scope_);
       };
       // Side by side: what one of them does on a single core, or on the GPU, costs the other
       // nothing.

@@ -76,10 +76,12 @@ void count_choice(const LogitMetrics& m, ChoiceStatistics& choices) {
   choices.worst_kl = std::max(choices.worst_kl, *m.kl_divergence);
 }
 
-void add(const Traces& traces, const Row& row, ChoiceStatistics& choices) {
+void add(const Traces& traces, const Row& row, bool keeps_rows, Comparison& out) {
   if (!row.metrics) return;
   CheckpointResult& result = *row.result;
   const double apart = row.metrics->relative_l2();
+  if (keeps_rows) result.rows.compared.push_back(row_difference(row.position, *row.metrics));
+  if (keeps_rows && row.choice) out.logits.push_back({row.position, *row.choice});
   if (result.positions == 0 || apart > result.worst_relative_l2) {
     result.worst_relative_l2 = apart;
     result.worst_position = row.position;
@@ -89,21 +91,21 @@ void add(const Traces& traces, const Row& row, ChoiceStatistics& choices) {
   const bool beyond =
       row.metrics->non_finite_differs > 0 || apart > allowed_difference(traces, result.layer);
   if (beyond && !result.first_beyond) result.first_beyond = Beyond{row.position, *row.metrics};
-  if (row.choice) count_choice(*row.choice, choices);
+  if (row.choice) count_choice(*row.choice, out.choices);
 }
 
 // Rows are measured in any order and added up in theirs, so that the sums have the same bits on
 // any number of threads.
-void measure_group(const Traces& traces, std::span<const int64_t> positions, int64_t whole_logits,
+void measure_group(const Traces& traces, std::span<const int64_t> positions, const Scope& scope,
                    int threads, Comparison& out) {
   std::vector<Row> rows;
   const auto measure_rows = [&] {
     const auto range = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        measure_row(traces, whole_logits, rows[static_cast<size_t>(i)]);
+        measure_row(traces, scope.whole_logits, rows[static_cast<size_t>(i)]);
     };
     parallel_for(static_cast<int64_t>(rows.size()), 1, range, threads);
-    for (const Row& row : rows) add(traces, row, out.choices);
+    for (const Row& row : rows) add(traces, row, scope.keeps_rows, out);
     rows.clear();
     traces.reference.release_pages(positions.front(), positions.back());
     traces.suspect.release_pages(positions.front(), positions.back());
@@ -149,10 +151,19 @@ void measure(const Traces& traces, const Scope& scope, int threads, Comparison& 
     if (i + 1 < groups.size())
       for (const auto* trace : {&traces.reference, &traces.suspect})
         trace->read_ahead(groups[i + 1].front(), groups[i + 1].back());
-    measure_group(traces, groups[i], scope.whole_logits, threads, out);
+    measure_group(traces, groups[i], scope, threads, out);
     progress.advance(static_cast<int64_t>(groups[i].size()));
   }
   out.coverage = coverage(traces, scope, out);
+  if (!scope.keeps_rows) return;
+  for (CheckpointResult& result : out.checkpoints) {
+    result.rows.allowed = allowed_difference(traces, result.layer);
+    for (const int64_t position : scope.anywhere) {
+      const bool a = traces.reference.row(result.name, position).has_value();
+      const bool b = traces.suspect.row(result.name, position).has_value();
+      if (a != b) (a ? result.rows.only_reference : result.rows.only_suspect).push_back(position);
+    }
+  }
 }
 
 }  // namespace lockstep::parity

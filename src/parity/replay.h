@@ -63,6 +63,21 @@ class Replay {
   // wrong. Empty: the stretch starts at the tokens. Nothing: all that lies before was recorded.
   std::optional<std::string> starts_after(op::ValueId id, int64_t position) const;
 
+  // Rows as recorded and as they should have been, and what went into them, where that can be had.
+  struct Input {
+    op::ValueId id = -1;
+    Matrix value;
+    bool recorded = false;
+  };
+  struct Open {
+    Matrix recorded;
+    Matrix replayed;
+    Matrix variance;  // of the honest rounding error of each element
+    std::vector<bool> tainted;
+    std::vector<Input> inputs;
+  };
+  std::optional<Open> open(op::ValueId id, std::span<const int64_t> positions);
+
   // Which elements of each row are wrong, [positions]. The line is 0, or the head of a score.
   struct Element {
     int64_t line = 0;

@@ -95,6 +95,7 @@ int64_t whole_logits(const Traces& traces, const model::Model* model) {
 Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
                            const CompareOptions& options, Comparison& out) {
   Scope scope;
+  scope.keeps_rows = options.rows;
   scope.reference = {
       "reference", &traces.reference, {}, traces.reference.manifest().engine.precision, {}, {},
       false};

@@ -42,6 +42,7 @@ struct Scope {
   std::vector<int64_t> judged;    // of those, replayed on each side that is judged
   bool sampled = false;           // not all are replayed, and the user did not choose
   int64_t whole_logits = 0;       // fewer numbers are a row of logits that was cut off
+  bool keeps_rows = false;        // CompareOptions::rows
 
   const op::Program* program() const {
     for (const SideScope* side : {&reference, &suspect})

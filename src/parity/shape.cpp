@@ -4,9 +4,7 @@
 #include <set>
 
 namespace lockstep::parity {
-namespace {
 
-// Heads that a value has: those of the attention that it goes into or comes from.
 int64_t heads_of(const op::Program& program, op::ValueId id) {
   const op::Value& value = program.value(id);
   if (value.shape == op::Value::Shape::kScores) return value.width;
@@ -26,6 +24,8 @@ int64_t heads_of(const op::Program& program, op::ValueId id) {
   }
   return 0;
 }
+
+namespace {
 
 const SideJudgement& judgement(const CheckpointResult& result, bool of_suspect) {
   return of_suspect ? result.suspect : result.reference;
