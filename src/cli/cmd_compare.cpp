@@ -32,6 +32,7 @@ struct Flags {
   std::string markdown;
   std::string csv;
   std::string html;
+  double html_limit = static_cast<double>(report::kHtmlLimit) / 1e6;
 };
 
 Result<void> write_file(const std::string& path, const std::string& text) {
@@ -48,6 +49,9 @@ Result<int> run(const Flags& flags) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
   LS_TRY(options.device, exec::create_products(flags.device));
+  const auto html_limit = static_cast<int64_t>(flags.html_limit * 1e6);
+  options.rows = !flags.html.empty();
+  options.opened_bytes = html_limit / 2;
   LS_TRY(const Compared compared,
          compare_traces(flags.traces, options, {flags.no_diagnosis ? 0 : flags.depth, kSeconds}));
   const parity::Comparison& comparison = compared.comparison;
@@ -55,7 +59,7 @@ Result<int> run(const Flags& flags) {
   LS_TRY_VOID(write_file(flags.junit, report::junit_report(comparison, subject)));
   LS_TRY_VOID(write_file(flags.markdown, report::markdown_report(comparison, subject)));
   LS_TRY_VOID(write_file(flags.csv, report::csv_report(comparison)));
-  LS_TRY_VOID(write_file(flags.html, report::html_report(comparison, subject)));
+  LS_TRY_VOID(write_file(flags.html, report::html_report(comparison, subject, html_limit)));
   const std::string shown =
       flags.json
           ? report::json_report(comparison, subject)
@@ -103,7 +107,11 @@ std::function<Result<int>()> declare(CLI::App& app) {
                flags->depth);
   add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");
-  add_value(app, "--html", flags->html, kOutputFile, "Write one HTML page");
+  add_value(app, "--html", flags->html, kOutputFile,
+            "Write one HTML page: a map of all rows, and the worst ones with their numbers");
+  add_number(app, "--html-limit", flags->html_limit, {1, 1000},
+             "Megabytes that the page's data may take; what is least wrong is left out")
+      ->default_str("20");
   add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a checkpoint");
   add_value(app, "--markdown", flags->markdown, kOutputFile, "Write Markdown for a pull request");
   add_value(app, "--csv", flags->csv, kOutputFile, "Write the metrics, a line a checkpoint");

@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include <nlohmann/json.hpp>
+#include "report/json.h"
 
 #include "base/shown_text.h"
 #include "report/summary.h"
@@ -10,11 +8,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using parity::CheckpointResult;
-
-// JSON has no word for infinities and NaN: they are null.
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
 
 template <class T>
 ordered_json optional(const std::optional<T>& value) {
@@ -222,7 +215,7 @@ ordered_json diagnoses_json(const Subject& subject) {
 
 }  // namespace
 
-std::string json_report(const parity::Comparison& c, const Subject& subject) {
+ordered_json comparison_json(const parity::Comparison& c, const Subject& subject) {
   ordered_json out;
   out["parity"] = c.parity;
   out["verdict"] = c.verdict;
@@ -271,7 +264,11 @@ std::string json_report(const parity::Comparison& c, const Subject& subject) {
   out["checkpoints"] = ordered_json::array();
   for (const CheckpointResult& result : c.checkpoints)
     out["checkpoints"].push_back(checkpoint_json(result));
-  return json_text(out, 1) + "\n";
+  return out;
+}
+
+std::string json_report(const parity::Comparison& c, const Subject& subject) {
+  return json_text(comparison_json(c, subject), 1) + "\n";
 }
 
 std::string diagnosis_json(const parity::Comparison& c, const Subject& subject) {

@@ -49,7 +49,10 @@ std::string csv_report(const parity::Comparison& comparison);  // a line a check
 std::string diagnosis_report(const Subject& subject, int64_t width, const Paint& paint);
 // `diagnoses` alone, as in json_report.
 std::string diagnosis_json(const parity::Comparison& comparison, const Subject& subject);
-// One page that needs nothing from elsewhere.
-std::string html_report(const parity::Comparison& comparison, const Subject& subject);
+// One page that needs nothing from elsewhere (web/, docs/report-page.md). Its data take about
+// `limit` bytes. It shows rows where CompareOptions::rows had them kept.
+inline constexpr int64_t kHtmlLimit = 20'000'000;
+std::string html_report(const parity::Comparison& comparison, const Subject& subject,
+                        int64_t limit = kHtmlLimit);
 
 }  // namespace lockstep::report

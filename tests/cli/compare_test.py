@@ -3,17 +3,20 @@
 usage: compare_test.py PROGRAM
 """
 
+import base64
 import csv
 import html.parser
 import io
 import json
 import math
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+import zlib
 from pathlib import Path
 
 import plain_trace
@@ -339,9 +342,35 @@ class CompareTest(unittest.TestCase):
 
         page = files["html"].read_text()
         html.parser.HTMLParser().feed(page)
-        self.assertIn("<svg", page)
-        self.assertEqual(page.count("<tr"), 1 + len(names))
-        self.assertIsNone(re.search(r"""(src|href)\s*=|url\(|https?://|@import""", page))
+        self.assertIsNone(re.search(r"""(src|href)\s*=|url\(|https?://(?!www\.w3\.org/2000/svg")|@import""", page))
+        data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+        shown = data.pop("page")
+        self.assertEqual({**data, "seconds": 0}, {**out, "seconds": 0}, "what --json prints")
+        self.assertEqual(shown["positions"], [[0, out["positions"]["compared"] - 1]])
+        codes = {name: struct.unpack(f"<{len(names) * out['positions']['compared']}H", zlib.decompress(base64.b64decode(text)))
+                 for name, text in shown["rows"].items()}
+        self.assertEqual(set(codes), {"own_reference", "own_suspect", "relative_l2", "inherited"})
+        width = out["positions"]["compared"]
+        for entry, first in zip(out["checkpoints"], range(0, len(names) * width, width)):
+            for side in ("reference", "suspect"):
+                row = codes[f"own_{side}"][first:first + width]
+                self.assertEqual(sum(code > 16384 for code in row), entry[side]["defects"], entry["name"])
+                if entry[side]["ratio"]:
+                    self.assertEqual(row[entry[side]["worst_position"]], round(16 * math.log2(entry[side]["ratio"])) + 16384)
+                self.assertGreaterEqual(row[entry[side]["worst_position"]], 2)
+        # The row that the headline is about comes first.
+        opened = shown["opened"][0]
+        self.assertEqual((opened["checkpoint"], opened["position"], opened["side"]), ("blk.1.ffn_act", 3, "suspect"))
+        self.assertEqual(opened["worst"][0]["element"], 11)
+        self.assertEqual(opened["worst"][0]["recorded"], out["first_defect"]["recorded"])
+        self.assertEqual(opened["worst"][0]["expected"], out["first_defect"]["replayed"])
+        self.assertEqual([i["name"] for i in opened["inputs"]], ["blk.1.ffn_gate", "blk.1.ffn_up"])
+        gate, up = opened["worst"][0]["inputs"]
+        self.assertAlmostEqual(gate / (1 + math.exp(-gate)) * up, opened["worst"][0]["expected"], places=12)
+        self.assertEqual(sum(opened["histogram"]), opened["elements"])
+        self.assertEqual(shown["tokens"]["reference"]["ids"], self.trace.tokens)
+        self.assertEqual("".join(shown["tokens"]["reference"]["texts"][1:6]), "Write a haiku about snow")
+        self.assertEqual(shown["left_out"], [])
 
     def test_output_in_a_pipe_is_plain_and_narrow_terminals_read_well(self):
         text = self.compare(self.original, self.wrong, status=1).stdout
