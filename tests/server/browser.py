@@ -77,7 +77,7 @@ class Browser:
             self.problems.append(data["entry"]["text"])
         elif name == "Network.requestWillBeSent":
             url = data["request"]["url"]
-            if not url.startswith(("http://127.0.0.1:", "about:", "data:", "chrome:")):
+            if not url.startswith(("http://127.0.0.1:", "file:", "about:", "data:", "blob:", "chrome:")):
                 self.problems.append(f"asked {url}")
 
     def open(self, url):
