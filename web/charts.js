@@ -1,7 +1,7 @@
 // The few charts of the page, as SVG of our own: a library would be many times their size, and none knows bounds and bands.
 import {element, shape, shortNumber} from "./dom.js";
 
-const CHART_WIDTH = 480, CHART_HEIGHT = 260, CHART_LEFT = 56, CHART_RIGHT = 10, CHART_TOP = 10, CHART_BOTTOM = 34;
+const CHART_WIDTH = 480, CHART_HEIGHT = 260, CHART_LEFT = 56, CHART_RIGHT = 10, CHART_TOP = 18, CHART_BOTTOM = 34;
 
 export function frame(title, width = CHART_WIDTH, height = CHART_HEIGHT) {
   return shape("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title}, shape("title", {}, title));
@@ -14,7 +14,7 @@ export function text(x, y, words, anchor = "middle") {
 // Numbers at round distances, some five of them.
 export function ticks(least, most) {
   const step = 10 ** Math.floor(Math.log10((most - least) / 4 || 1));
-  const wide = [1, 2, 5, 10].map(times => times * step).find(size => (most - least) / size <= 5) ?? 10 * step;
+  const wide = [1, 2, 5, 10].map(times => times * step).find(size => (most - least) / size <= 7) ?? 10 * step;
   const out = [];
   for (let at = Math.ceil(least / wide) * wide; at <= most + wide / 1e6; at += wide) out.push(Math.abs(at) < wide / 1e6 ? 0 : at);
   return out;
@@ -43,7 +43,7 @@ export function scatter(points, worst) {
     svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), text(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"),
                text(x(at), CHART_HEIGHT - CHART_BOTTOM + 14, shortNumber(at)));
   svg.append(shape("line", {class: "limit", x1: x(least), y1: y(least), x2: x(most), y2: y(most)}),
-             text((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, "expected"), text(CHART_LEFT + 4, CHART_TOP + 10, "recorded", "start"));
+             text((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, "expected"), text(CHART_LEFT, CHART_TOP - 7, "recorded", "start"));
   for (const point of finite) {
     const bad = worst.has(point.index);
     svg.append(shape("circle", {class: bad ? "dot worst" : "dot", cx: x(point.x).toFixed(1), cy: y(point.y).toFixed(1), r: bad ? 4 : 1.8},

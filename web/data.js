@@ -36,7 +36,11 @@ export async function readData() {
     page.rows[name] = null;
   }
   const own = new Uint16Array(rows.own_reference.length);
-  for (let i = 0; i < own.length; ++i) own[i] = Math.max(rows.own_reference[i], rows.own_suspect[i]);
+  for (let i = 0; i < own.length; ++i) {
+    const worse = Math.max(rows.own_reference[i], rows.own_suspect[i]);
+    // A side that is right does not hide that the other one is missing.
+    own[i] = worse <= ONE && rows.relative_l2[i] === MISSING ? MISSING : worse;
+  }
   data.rows = {own, ...rows};
   const all = page.positions.flatMap(([first, last]) => Array.from({length: last - first + 1}, (_, i) => first + i));
   data.columns = [];  // positions of each

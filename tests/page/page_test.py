@@ -179,7 +179,8 @@ class Page(unittest.TestCase):
         for name in ("defect", "gaps", "sample"):
             data = data_of(self.pages[name])
             rows = {measure: unpacked(text) for measure, text in data["page"]["rows"].items()}
-            rows["own"] = [max(pair) for pair in zip(rows["own_reference"], rows["own_suspect"])]
+            rows["own"] = [0 if apart == 0 and max(a, b) <= 16384 else max(a, b)
+                           for a, b, apart in zip(rows["own_reference"], rows["own_suspect"], rows["relative_l2"])]
             columns = len(rows["own"]) // len(data["checkpoints"])
             for dark, palette in ((False, LIGHT), (True, DARK)):
                 self.open(self.pages[name], dark=dark)
@@ -205,9 +206,11 @@ class Page(unittest.TestCase):
         self.open(self.pages["gaps"])
         row = self.browser.eval("lockstep.data.rowOf.get('blk.1.q')")
         self.assertIn("suspect: missing on a side", self.browser.eval(f"lockstep.map.describe({row}, 4).join(' ')"))
-        x, y = self.browser.eval(f"document.getElementById('measure').value = 'own_suspect', document.getElementById('measure').dispatchEvent(new Event('change')), lockstep.map.centre({row}, 4)")
-        shown = self.browser.eval(f"[...lockstep.map.base.getContext('2d').getImageData(Math.floor({x}) - 6, Math.floor({y}) - 2, 1, 1).data].slice(0, 3)")
-        self.assertEqual(tuple(shown), LIGHT["missing"])
+        for measure in ("own", "own_suspect", "relative_l2", "inherited"):
+            x, y = self.browser.eval(f"document.getElementById('measure').value = '{measure}', document.getElementById('measure').dispatchEvent(new Event('change')), lockstep.map.centre({row}, 4)")
+            shown = self.browser.eval(f"[...lockstep.map.base.getContext('2d').getImageData(Math.floor({x}) - 6, Math.floor({y}) - 2, 1, 1).data].slice(0, 3)")
+            self.assertEqual(tuple(shown), LIGHT["missing"], measure)
+        self.assertIn("blk.1.q, blk.2.output. Record them", self.text("#next"))
         self.assertIn("missing", self.text("#checkpoints tbody"))
 
     def test_mouse(self):
