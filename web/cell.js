@@ -40,8 +40,8 @@ function histogramOf(opened) {
 function headsOf(opened) {
   if (opened.heads.length < 2) return null;
   const entries = opened.heads.map(([error, rounding], head) => {
-    const ratio = error === 0 ? 0 : rounding > 0 ? error / (4 * rounding) : Infinity;
-    return {label: String(head), value: ratio === Infinity ? 1e12 : ratio, wrong: ratio > 1, title: `head ${head}: ${shortNumber(ratio)} times the bound`};
+    const ratio = error === 0 ? 0 : rounding > 0 ? (error ?? Infinity) / (4 * rounding) : Infinity;
+    return {label: String(head), value: ratio, wrong: ratio > 1, title: `head ${head}: ${shortNumber(ratio)} times the bound`};
   });
   return element("div", {}, element("h3", {}, "By head: error over bound"), bars("Error over bound by head", "head", entries, true, 1));
 }

@@ -49,7 +49,8 @@ export function scatter(points, worst) {
     svg.append(shape("circle", {class: bad ? "dot worst" : "dot", cx: x(point.x).toFixed(1), cy: y(point.y).toFixed(1), r: bad ? 4 : 1.8},
                      shape("title", {}, `element ${point.index}: recorded ${shortNumber(point.y)}, expected ${shortNumber(point.x)}`)));
   }
-  return svg;
+  const left = points.length - finite.length;
+  return left === 0 ? svg : element("div", {}, svg, element("p", {class: "hint"}, `Not drawn: ${left} that are not finite.`));
 }
 
 // Bars: [{label, value, wrong, title}]; `limit`: a line.

@@ -6,9 +6,9 @@ import {describeToken} from "./tokens.js";
 
 const MAP_TOP = 20, MAP_BOTTOM = 4, MAP_RIGHT = 4, MARKS = 8, LINE = 14, TALLEST = 760, MARKED = 7;
 
-function valueText(code) {
-  if (code === MISSING) return "missing on a side";
-  if (code === NOT_JUDGED) return "not judged";
+function valueText(code, measure) {
+  if (code === MISSING) return MEASURES[measure].judges ? "missing" : "missing on a side";
+  if (code === NOT_JUDGED) return MEASURES[measure].judges ? "not judged" : "not compared";
   return code === INFINITE ? "NaN or infinite" : `${code === ZERO ? "" : "≈"}${Number.parseFloat(sizeOf(code).toPrecision(2))}`;
 }
 
@@ -172,7 +172,8 @@ class RowMap {
     }
     context.textAlign = "center";
     context.fillStyle = dim;
-    const every = Math.max(1, Math.ceil(48 / this.cellWidth));
+    const least = Math.max(1, 48 / this.cellWidth), power = 10 ** Math.floor(Math.log10(least));
+    const every = [1, 2, 5, 10].map(times => times * power).find(size => size >= least);
     for (let column = Math.ceil(x0 / every) * every; column < x1; column += every) {
       const x = left + (column - this.view.x + 0.5) * this.cellWidth;
       if (x >= left && x <= left + plotWidth - 8) context.fillText(String(this.data.columns[column][0]), x, MAP_TOP / 2);
@@ -222,7 +223,7 @@ class RowMap {
     const positions = this.data.columns[column];
     const at = positions.length > 1 ? `positions ${positions[0]} to ${positions.at(-1)}, the worst` : `position ${positions[0]}`;
     const values = Object.keys(MEASURES).filter(measure => measure !== "own" && (this.data.isJudged || !MEASURES[measure].judges))
-      .map(measure => `${MEASURES[measure].title}: ${valueText(codeAt(this.data, measure, row, column))}`);
+      .map(measure => `${MEASURES[measure].title}: ${valueText(codeAt(this.data, measure, row, column), measure)}`);
     return [`${this.data.names[row]}, ${at}`, ...values, ...(positions.length === 1 ? describeToken(this.data, positions[0]) : [])];
   }
 

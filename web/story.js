@@ -74,7 +74,7 @@ export function nextCommands(data) {
     out.push(["Feed both engines the same token ids, and record again. This prints what the file's own tokenizer gives.",
               ["lockstep", "tokenize", ...(model.length > 0 ? model : ["-m", "model.gguf"]), "'the prompt'"]]);
   const missing = data.checkpoints.filter(checkpoint => checkpoint.verdict === "missing").map(checkpoint => checkpoint.name);
-  if (missing.length > 0)
+  if (missing.length > 0 && data.verdict !== "inconclusive" && data.verdict !== "different prompts")
     out.push([`Not on both sides, so never a pass: ${missing.slice(0, 8).join(", ")}${missing.length > 8 ? ` and ${missing.length - 8} more` : ""}. Record them, then compare again.`,
               [...base, ...model, "--min-coverage", "1"]]);
   if (data.parity) out.push(["Keep it so: let CI make this comparison, with a test case for each checkpoint.", [...base, ...model, "--junit", "parity.xml"]]);

@@ -7,11 +7,13 @@ const SHOWN = 1500;  // at a time
 
 export function describeToken(data, position) {
   const lines = [];
+  const sides = data.page.tokens;
   const side = data.page.tokens.reference.ids.length > 0 ? "reference" : "suspect";
   const text = tokenText(data, side, position);
   const other = tokenText(data, side === "reference" ? "suspect" : "reference", position);
-  if (text !== null) lines.push(`token ${JSON.stringify(text)}${position < data.page.tokens[side].prompt ? ", prompt" : ", generated"}`);
-  if (other !== null && other !== text) lines.push(`the suspect has ${JSON.stringify(other)}`);
+  const quoted = words => sides.reference.texts ?? sides.suspect.texts ? JSON.stringify(words) : words;
+  if (text !== null) lines.push(`token ${quoted(text)}${position < data.page.tokens[side].prompt ? ", prompt" : ", generated"}`);
+  if (other !== null && other !== text) lines.push(`the suspect has ${quoted(other)}`);
   const logits = data.logits.get(position);
   if (logits !== undefined) {
     const [, reference, suspect, marginA, marginB, kl] = logits;

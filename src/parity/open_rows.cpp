@@ -99,8 +99,8 @@ void put_heads(std::span<const double> errors, std::span<const double> variance,
     double granted = 0;
     for (size_t i = 0; i < size; ++i) {
       const size_t at = static_cast<size_t>(head) * size + i;
-      if (!std::isfinite(errors[at])) continue;
-      squares += errors[at] * errors[at];
+      squares += std::isfinite(errors[at]) ? errors[at] * errors[at]
+                                           : std::numeric_limits<double>::infinity();
       granted += variance[at];
     }
     const auto count = static_cast<double>(size);

@@ -159,6 +159,26 @@ TEST_F(RowsTest, OnlySoManyAreOpened) {
   EXPECT_EQ(c.opened.front().position, 0);
 }
 
+TEST_F(RowsTest, HeadsTellWhichOneIsWrong) {
+  Recording wrong = original;
+  const int64_t width = wrong.values.at("blk.1.q").shape[1];
+  wrong.at("blk.1.q", 5, width - 1) = NAN;
+  wrong.at("blk.0.q", 2, 0) += 0.5;
+  const Comparison c = judge(original, wrong);
+  for (const auto& [name, position] : {std::pair("blk.0.q", 2), std::pair("blk.1.q", 5)}) {
+    const auto row = std::ranges::find_if(c.opened, [&](const OpenedRow& opened) {
+      return opened.checkpoint == name && opened.position == position &&
+             opened.side == Side::kSuspect;
+    });
+    ASSERT_NE(row, c.opened.end()) << name;
+    ASSERT_GT(row->heads.size(), 1u);
+    const bool first = name == std::string("blk.0.q");
+    for (const OpenedRow::Head& head : row->heads)
+      EXPECT_EQ(head.error > 0, &head == (first ? &row->heads.front() : &row->heads.back()));
+    EXPECT_EQ(std::isinf(row->heads.back().error), !first);
+  }
+}
+
 TEST_F(RowsTest, GapsAreTold) {
   Recording gaps = original;
   gaps.remove("blk.0.ffn_gate");

@@ -89,7 +89,11 @@ class Page(unittest.TestCase):
         plain_trace.copy(cls.trace, cls.root / "wrong", cls.corrupt)
         plain_trace.copy(cls.trace, cls.root / "gaps", lambda name, tensor, step: None if name in ("blk.1.q", "blk.2.output") else tensor)
         cls.pages = {}
-        for name, suspect, status, flags in (("defect", "wrong", 1, ()), ("clean", "cpu", 0, ()), ("exact", "reference", 0, ()),
+        run("run", "-m", MODEL, "-p", "A haiku about rain", "-n", "9", "--trace", cls.root / "rain", status=0)
+        run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "9", "--trace", cls.root / "logits", "--checkpoints", "logits", status=0)
+        run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "20", "--temp", "2", "--seed", "9", "--trace", cls.root / "sampled", status=0)
+        plain_trace.copy(cls.trace, cls.root / "nan", lambda name, tensor, step: cls.corrupt(name, tensor, step, math.nan))
+        for name, suspect, status, flags in (("defect", "wrong", 1, ()), ("prompts", "rain", 1, ()), ("logits", "logits", 1, ()), ("fork", "sampled", 0, ()), ("nan", "nan", 1, ()), ("clean", "cpu", 0, ()), ("exact", "reference", 0, ()),
                                              ("gaps", "gaps", 0, ()), ("sample", "cpu", 0, ("--positions", "3,7"))):
             cls.pages[name] = cls.root / f"{name}.html"
             run("compare", cls.root / "reference", cls.root / suspect, "-m", MODEL, "--html", cls.pages[name], *flags, status=status)
@@ -97,10 +101,10 @@ class Page(unittest.TestCase):
         cls.addClassCleanup(lambda: cls.browser.__exit__())
 
     @staticmethod
-    def corrupt(name, tensor, step):
+    def corrupt(name, tensor, step, value=None):
         if name == "blk.1.ffn_act" and step.first_position <= 3 < step.first_position + step.tokens:
             tensor = tensor.copy()
-            tensor[3 - step.first_position, 11] = tensor[0, 0] + 1
+            tensor[3 - step.first_position, 11] = tensor[0, 0] + 1 if value is None else value
         return tensor
 
     def open(self, page, width=1100, dark=False, height=900):
@@ -205,7 +209,7 @@ class Page(unittest.TestCase):
     def test_what_is_missing_is_visibly_that(self):
         self.open(self.pages["gaps"])
         row = self.browser.eval("lockstep.data.rowOf.get('blk.1.q')")
-        self.assertIn("suspect: missing on a side", self.browser.eval(f"lockstep.map.describe({row}, 4).join(' ')"))
+        self.assertIn("suspect: missing ", self.browser.eval(f"lockstep.map.describe({row}, 4).join(' ')"))
         for measure in ("own", "own_suspect", "relative_l2", "inherited"):
             x, y = self.browser.eval(f"document.getElementById('measure').value = '{measure}', document.getElementById('measure').dispatchEvent(new Event('change')), lockstep.map.centre({row}, 4)")
             shown = self.browser.eval(f"[...lockstep.map.base.getContext('2d').getImageData(Math.floor({x}) - 6, Math.floor({y}) - 2, 1, 1).data].slice(0, 3)")
@@ -289,6 +293,24 @@ class Page(unittest.TestCase):
         self.assertEqual(self.text("h1"), "?Nothing to compare")
         for part in ("map", "tokens", "cell", "drift", "checkpoints"):
             self.assertTrue(self.browser.eval(f"document.getElementById('{part}').hidden"), part)
+
+    def test_other_verdicts(self):
+        self.open(self.pages["prompts"])
+        self.assertIn("lockstep tokenize", self.text("#next code"))
+        self.assertGreater(self.browser.eval("document.querySelectorAll('#tokens .fork').length"), 0)
+        self.open(self.pages["logits"])
+        self.assertTrue(self.browser.eval("document.getElementById('story').classList.contains('unsure')"))
+        self.assertIn("Record it", self.text("#next"))
+        self.open(self.pages["fork"])
+        first = data_of(self.pages["fork"])["tokens"]["first_difference"]
+        self.assertEqual(self.browser.eval("Number(document.querySelector('#tokens .fork').dataset.position)"), first)
+        # What one side computed beyond the fork was judged, not compared.
+        self.assertIn("relative L2 difference: not compared", self.browser.eval(f"lockstep.map.describe(3, {first + 1}).join(' ')"))
+        self.open(self.pages["nan"])
+        self.assertEqual(self.text("#cell-title"), "blk.1.ffn_act, position 3")
+        self.assertIn("NaN or infinite", self.text("#worst"))
+        self.assertIn("Not drawn: 1", self.text("#cell"))
+        self.assertEqual(self.browser.eval("lockstep.map.codes[lockstep.selection.row * lockstep.data.columns.length + 3]"), 65535)
 
     def test_no_model(self):
         out = self.root / "unproved.html"
