@@ -5,8 +5,8 @@
 #include "base/memory.h"
 #include "base/memory_reserve.h"
 #include "base/text.h"
-#include "server/page.h"
 #include "server/replies.h"
+#include "server/web_page.h"
 
 namespace lockstep::server {
 namespace {
@@ -63,7 +63,7 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Responder>& r
 void Api::page(const HttpRequest&, const Answer& answer) {
   HttpResponse response;
   response.type = "text/html; charset=utf-8";
-  response.body = kPage;
+  response.body = kWebPage;
   response.headers.emplace_back("Content-Security-Policy",
                                 "default-src 'none'; style-src 'unsafe-inline'; script-src "
                                 "'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
