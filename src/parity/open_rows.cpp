@@ -12,15 +12,13 @@
 namespace lockstep::parity {
 namespace {
 
-constexpr size_t kPoints = 1024;    // elements of a row that are kept
-constexpr size_t kWorstShown = 10;  // with their inputs
 constexpr size_t kMostRows = 2000;
 constexpr size_t kMostOfASample = 64;  // where the user gave little time
 constexpr size_t kAtATime = 16;        // rows that are replayed together
 
 // What a row takes in a page, about.
 int64_t page_bytes(int64_t elements) {
-  return 16 * std::min<int64_t>(elements, kPoints) + 4000;
+  return 16 * std::min<int64_t>(elements, OpenedRow::kPoints) + 4000;
 }
 
 struct Candidate {
@@ -75,22 +73,6 @@ std::vector<Candidate> measured_candidates(const Comparison& c) {
   return out;
 }
 
-// Error over what is granted to the element alone.
-double element_ratio(double error, double variance, double row_rounding) {
-  if (error == 0) return 0;
-  const double own = std::sqrt(variance + 0.01 * row_rounding * row_rounding);
-  if (std::isnan(error) || own == 0) return std::numeric_limits<double>::infinity();
-  return error / (kElementLimit * own);
-}
-
-size_t bin_of(double error, double rounding) {
-  constexpr auto kBins = static_cast<int>(std::tuple_size_v<decltype(OpenedRow::histogram)>);
-  if (error == 0) return 0;
-  const double power = std::floor(std::log2(error / rounding));
-  if (std::isnan(power)) return kBins - 1;
-  return static_cast<size_t>(std::clamp(power - OpenedRow::kLowest + 2, 1.0, kBins - 1.0));
-}
-
 void put_heads(std::span<const double> errors, std::span<const double> variance, int64_t heads,
                OpenedRow& out) {
   const auto size = errors.size() / static_cast<size_t>(std::max<int64_t>(heads, 1));
@@ -106,12 +88,6 @@ void put_heads(std::span<const double> errors, std::span<const double> variance,
     const auto count = static_cast<double>(size);
     out.heads.push_back({std::sqrt(squares / count), std::sqrt(granted / count)});
   }
-}
-
-// A masked score beside one that should be masked is no error.
-double error_of(double recorded, double expected) {
-  if (recorded == expected || (std::isnan(recorded) && std::isnan(expected))) return 0;
-  return recorded - expected;
 }
 
 class Opener {
@@ -139,7 +115,7 @@ class Opener {
       if (scores) row.keys = rows->recorded.columns / value.width;
       std::vector<double> errors(columns);
       for (size_t i = 0; i < columns; ++i)
-        errors[i] = error_of(rows->recorded.row(r)[i], rows->replayed.row(r)[i]);
+        errors[i] = counted_error(rows->recorded.row(r)[i], rows->replayed.row(r)[i], scores);
       put_heads(errors, variance, heads_of(program_, id), row);
       put_inputs(*rows, r, !is_product(id), row);
       out.push_back(std::move(row));
@@ -204,48 +180,6 @@ std::optional<OpenedRow> open_difference(const Traces& traces, const Candidate& 
 
 }  // namespace
 
-OpenedRow open_row(std::span<const double> recorded, std::span<const double> expected,
-                   std::span<const double> variance, bool scores) {
-  OpenedRow out;
-  const OwnError own = compare_row(recorded, expected, variance, scores);
-  out.ratio = own.non_finite ? std::numeric_limits<double>::infinity() : own.ratio();
-  out.error = own.error;
-  out.bound = kRowLimit * own.expected;
-  out.elements = std::ssize(recorded);
-  std::vector<double> ratios(recorded.size());
-  for (size_t i = 0; i < recorded.size(); ++i) {
-    const double error = std::fabs(error_of(recorded[i], expected[i]));
-    ratios[i] = element_ratio(error, variance[i], own.expected);
-    ++out.histogram[bin_of(error, std::sqrt(variance[i] + 0.01 * own.expected * own.expected))];
-  }
-  std::vector<int32_t> order(recorded.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + static_cast<int64_t>(std::min(kPoints / 4, order.size()));
-  std::ranges::partial_sort(order, middle, [&](int32_t a, int32_t b) {
-    return ratios[static_cast<size_t>(a)] > ratios[static_cast<size_t>(b)];
-  });
-  for (size_t i = 0; i < std::min(kWorstShown, order.size()); ++i) {
-    const auto at = static_cast<size_t>(order[i]);
-    if (ratios[at] > 0) out.worst.push_back({order[i], recorded[at], expected[at], ratios[at], {}});
-  }
-  if (order.size() > kPoints) {
-    // The worst, and others spread evenly over the row.
-    order.erase(middle, order.end());
-    const size_t rest = kPoints - order.size();
-    for (size_t i = 0; i < rest; ++i)
-      order.push_back(static_cast<int32_t>(i * recorded.size() / rest));
-  }
-  std::ranges::sort(order);
-  order.erase(std::unique(order.begin(), order.end()), order.end());
-  out.index = std::move(order);
-  for (const int32_t i : out.index) {
-    const auto at = static_cast<size_t>(i);
-    out.recorded.push_back(static_cast<float>(recorded[at]));
-    out.errors.push_back(static_cast<float>(error_of(recorded[at], expected[at])));
-  }
-  return out;
-}
-
 void open_rows(const Traces& traces, const Scope& scope, const CompareOptions& options, int threads,
                Comparison& out) {
   const bool judged = scope.program() != nullptr;
@@ -295,6 +229,9 @@ void open_rows(const Traces& traces, const Scope& scope, const CompareOptions& o
     if (!opened[i]) continue;
     opened[i]->checkpoint = chosen[i].result->name;
     opened[i]->side = chosen[i].side;
+    // A NaN that an input had is not this row's.
+    if (std::isfinite(chosen[i].ratio) && std::isinf(opened[i]->ratio))
+      opened[i]->ratio = chosen[i].ratio;
     out.opened.push_back(std::move(*opened[i]));
   }
 }

@@ -13,8 +13,4 @@ void open_rows(const Traces& traces, const Scope& scope, const CompareOptions& o
 // Writes the tokens of both sides, with their texts where the side ran the model that was given.
 void list_tokens(const Scope& scope, const CompareOptions& options, Comparison& out);
 
-// A row beside what it should have been: everything but names, inputs and heads.
-OpenedRow open_row(std::span<const double> recorded, std::span<const double> expected,
-                   std::span<const double> variance, bool scores);
-
 }  // namespace lockstep::parity

@@ -50,14 +50,14 @@ TEST(OpenRow, KeepsWhatStandsOut) {
 }
 
 TEST(OpenRow, NumbersThatAreNone) {
-  const std::vector<double> expected = {1, 2, -INFINITY, NAN};
-  const std::vector<double> recorded = {1, NAN, -INFINITY, NAN};
-  const std::vector<double> variance(4, 1e-9);
+  const std::vector<double> expected = {1, 2, -INFINITY, NAN, -INFINITY, NAN};
+  const std::vector<double> recorded = {1, NAN, -INFINITY, NAN, -1e4, 7};
+  const std::vector<double> variance(6, 1e-9);
   const OpenedRow row = open_row(recorded, expected, variance, true);
   EXPECT_EQ(row.ratio, INFINITY);
   ASSERT_EQ(row.worst.size(), 1u);
   EXPECT_EQ(row.worst[0].index, 1);
-  EXPECT_EQ(row.histogram.front(), 3);
+  EXPECT_EQ(row.histogram.front(), 5);
   EXPECT_EQ(row.histogram.back(), 1);
   EXPECT_EQ(open_row({}, {}, {}, false).elements, 0);
 }
@@ -176,6 +176,18 @@ TEST_F(RowsTest, HeadsTellWhichOneIsWrong) {
     for (const OpenedRow::Head& head : row->heads)
       EXPECT_EQ(head.error > 0, &head == (first ? &row->heads.front() : &row->heads.back()));
     EXPECT_EQ(std::isinf(row->heads.back().error), !first);
+  }
+}
+
+TEST_F(RowsTest, WhatAnEngineMasksWithIsNoError) {
+  Recording masked = original;
+  for (double& score : masked.values.at("blk.0.attn_scores").numbers)
+    if (std::isinf(score)) score = -1e9;
+  const Comparison c = judge(original, masked);
+  for (const OpenedRow& row : c.opened) {
+    EXPECT_LE(row.ratio, 1) << row.checkpoint;
+    for (const OpenedRow::Element& element : row.worst) EXPECT_LE(element.ratio, 1);
+    for (const OpenedRow::Head& head : row.heads) EXPECT_TRUE(std::isfinite(head.error));
   }
 }
 

@@ -100,6 +100,12 @@ OwnError compare_row(std::span<const double> recorded, std::span<const double> r
   return out;
 }
 
+double counted_error(double recorded, double replayed, bool scores) {
+  const Standing how = standing(recorded, replayed, scores);
+  if (how == Standing::kSame) return 0;
+  return how == Standing::kCounts ? recorded - replayed : kInfinity;
+}
+
 std::vector<int64_t> elements_beyond(double limit, std::span<const double> recorded,
                                      std::span<const double> replayed,
                                      std::span<const double> variance, bool scores) {

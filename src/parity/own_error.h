@@ -36,6 +36,10 @@ struct OwnError {
 OwnError compare_row(std::span<const double> recorded, std::span<const double> replayed,
                      std::span<const double> variance, bool scores);
 
+// Recorded minus replayed as far as it counts: 0 where nothing can be said of the element or both
+// are masked, infinite for a NaN, an infinity or a mask that only one of them has.
+double counted_error(double recorded, double replayed, bool scores);
+
 // The elements of a row that are beyond `limit` times their own expected error, or not finite where
 // they should be (or the reverse). In a row that is a defect those beyond kRowLimit are wrong by
 // themselves.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,8 @@ struct OpenedRow {
     double rounding = 0;  // that is expected
   };
 
+  static constexpr int64_t kPoints = 1024;  // elements that are kept, at most
+
   std::string checkpoint;
   int64_t position = 0;
   // Undetermined: nothing was replayed; then recorded is the suspect's, expected the reference's.
@@ -90,5 +93,9 @@ struct OpenedRow {
   std::vector<float> recorded;
   std::vector<float> errors;  // recorded - expected
 };
+
+// A row beside what it should have been: everything but names, inputs and heads.
+OpenedRow open_row(std::span<const double> recorded, std::span<const double> expected,
+                   std::span<const double> variance, bool scores);
 
 }  // namespace lockstep::parity
