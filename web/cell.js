@@ -22,7 +22,10 @@ function formulaOf(data, selection) {
 function pointsOf(opened) {
   const typed = (Type, text) => new Type(bytesOf(text).buffer);
   const index = typed(Int32Array, opened.points.index), recorded = typed(Float32Array, opened.points.recorded), error = typed(Float32Array, opened.points.error);
-  return Array.from(index, (at, i) => ({index: at, y: recorded[i], x: recorded[i] - error[i], error: error[i]}));
+  // Engines mask scores with minus infinity, or with a number below -5000.
+  const masked = value => opened.keys !== null && value <= -5000;
+  const shown = value => masked(value) ? -Infinity : value;
+  return Array.from(index, (at, i) => ({index: at, y: shown(recorded[i]), x: shown(recorded[i] - error[i]), error: error[i]}));
 }
 
 function histogramOf(opened) {
@@ -50,7 +53,9 @@ function attentionOf(opened, points) {
   if (opened.keys === null || points.length !== opened.elements) return null;
   const heads = opened.elements / opened.keys;
   return element("div", {}, element("h3", {}, `Attention: ${heads} heads (down) by ${opened.keys} keys (across)`), element("div", {class: "pictures"},
-    picture("recorded", heads, opened.keys, i => points[i].y), picture("expected", heads, opened.keys, i => points[i].x), picture("difference", heads, opened.keys, i => points[i].error)));
+    picture("recorded", heads, opened.keys, i => points[i].y),
+    picture("expected", heads, opened.keys, i => points[i].x),
+    picture("difference", heads, opened.keys, i => points[i].error)));
 }
 
 function elementsOf(opened) {
@@ -58,16 +63,19 @@ function elementsOf(opened) {
   const by = opened.inputs.filter(input => input.by_element);
   const size = opened.keys ?? (opened.heads.length > 1 ? opened.elements / opened.heads.length : 0);
   const place = index => size > 0 ? `${index} (head ${Math.floor(index / size)}, ${opened.keys ? "key" : "number"} ${index % size})` : String(index);
+  const titles = ["element", "recorded", "expected", "error over bound", ...by.map(input => input.name)];
+  const cells = worst => [place(worst.element), exactNumber(worst.recorded), exactNumber(worst.expected), shortNumber(worst.ratio ?? Infinity),
+                          ...worst.inputs.map(exactNumber)];
   return element("div", {class: "scroll"}, element("table", {id: "worst"},
-    element("thead", {}, element("tr", {}, ["element", "recorded", "expected", "error over bound", ...by.map(input => input.name)].map(title => element("th", {scope: "col"}, title)))),
-    element("tbody", {}, opened.worst.map(worst => element("tr", {}, [place(worst.element), exactNumber(worst.recorded), exactNumber(worst.expected), shortNumber(worst.ratio ?? Infinity),
-      ...worst.inputs.map(exactNumber)].map(text => element("td", {}, text)))))));
+    element("thead", {}, element("tr", {}, titles.map(title => element("th", {scope: "col"}, title)))),
+    element("tbody", {}, opened.worst.map(worst => element("tr", {}, cells(worst).map(text => element("td", {}, text)))))));
 }
 
 function inputsOf(opened) {
   if (opened.inputs.length === 0) return null;
-  return element("p", {class: "hint"}, "Made of " + opened.inputs.map(input => `${input.name} (${input.width} numbers, root mean square ${shortNumber(input.rms)}, largest ${shortNumber(input.largest)}` +
-    `${input.recorded ? "" : "; not recorded, computed from what lies before it"})`).join(", ") + ".");
+  const about = input => `${input.name} (${input.width} numbers, root mean square ${shortNumber(input.rms)}, largest ${shortNumber(input.largest)}` +
+    `${input.recorded ? "" : "; not recorded, computed from what lies before it"})`;
+  return element("p", {class: "hint"}, `Made of ${opened.inputs.map(about).join(", ")}.`);
 }
 
 function openedPart(opened) {
@@ -75,11 +83,18 @@ function openedPart(opened) {
   const worst = new Set(opened.worst.filter(each => (each.ratio ?? Infinity) > 1).map(each => each.element));
   const bare = opened.side === "undetermined";
   const ratio = opened.ratio ?? Infinity;
-  const sentence = bare ? `Not replayed: expected is the reference's number. The sides differ by ${shortNumber(opened.error)} (root mean square); the declared types explain ${shortNumber(opened.bound)}.`
-    : `The ${opened.side} is ${ratio > 1 ? "wrong" : "right"} here: own error ${shortNumber(opened.error)} (root mean square), bound ${shortNumber(opened.bound)}; the worst measure is ${shortNumber(ratio)} times its bound.`;
-  return element("div", {"data-side": opened.side}, element("p", {}, sentence), inputsOf(opened), element("div", {class: "columns"},
-    element("div", {}, element("h3", {}, `Recorded by expected${points.length < opened.elements ? ` (${points.length} of ${opened.elements} elements, the worst among them)` : ""}`), scatter(points, worst)),
-    element("div", {}, element("h3", {}, "Elements by their error"), histogramOf(opened)), headsOf(opened)), attentionOf(opened, points), element("h3", {}, "Worst elements"), elementsOf(opened));
+  const error = shortNumber(opened.error), bound = shortNumber(opened.bound);
+  const sentence = bare
+    ? `Not replayed: expected is the reference's number. The sides differ by ${error} (root mean square); the declared types explain ${bound}.`
+    : `The ${opened.side} is ${ratio > 1 ? "wrong" : "right"} here: own error ${error} (root mean square), bound ${bound}; ` +
+      `the worst measure is ${shortNumber(ratio)} times its bound.`;
+  const some = points.length < opened.elements ? ` (${points.length} of ${opened.elements} elements, the worst among them)` : "";
+  return element("div", {"data-side": opened.side}, element("p", {}, sentence), inputsOf(opened),
+    element("div", {class: "columns"},
+      element("div", {}, element("h3", {}, `Recorded by expected${some}`), scatter(points, worst)),
+      element("div", {}, element("h3", {}, "Elements by their error"), histogramOf(opened)),
+      headsOf(opened)),
+    attentionOf(opened, points), element("h3", {}, "Worst elements"), elementsOf(opened));
 }
 
 export function showCell(data, selection) {
@@ -87,17 +102,19 @@ export function showCell(data, selection) {
   const closed = () => {
     const model = data.model === null ? [] : ["-m", shellWord(data.model)];
     return [element("p", {}, "The numbers of this row are not in the page. This command makes one that has them:"),
-            commandLine(["lockstep", "compare", shellWord(data.reference.path), shellWord(data.suspect.path), ...model, "--positions", String(selection.position), "--html", "row.html"])];
+            commandLine(["lockstep", "compare", shellWord(data.reference.path), shellWord(data.suspect.path), ...model,
+                         "--positions", String(selection.position), "--html", "row.html"])];
   };
   selection.listen(opens => {
     const name = data.names[selection.row];
     document.getElementById("cell-title").textContent = `${name}, position ${selection.position}`;
     const all = [...(data.opened.get(openKey(name, selection.position)) ?? [])].sort((a, b) => (b.ratio ?? Infinity) - (a.ratio ?? Infinity));
     const shown = element("div");
-    const tabs = all.length > 1 ? element("div", {class: "tools", role: "group", "aria-label": "side"}, all.map((opened, i) => element("button", {type: "button", "aria-pressed": String(i === 0), click: event => {
+    const tab = (opened, i) => element("button", {type: "button", "aria-pressed": String(i === 0), click: event => {
       for (const other of event.target.parentElement.children) other.setAttribute("aria-pressed", String(other === event.target));
       shown.replaceChildren(openedPart(opened));
-    }}, `The ${opened.side}`))) : null;
+    }}, `The ${opened.side}`);
+    const tabs = all.length > 1 ? element("div", {class: "tools", role: "group", "aria-label": "side"}, all.map(tab)) : null;
     shown.replaceChildren(...(all.length > 0 ? [openedPart(all[0])] : closed()));
     body.replaceChildren(...formulaOf(data, selection), ...(tabs ? [tabs] : []), shown);
     if (opens) document.getElementById("cell").scrollIntoView({block: "nearest"});

@@ -7,7 +7,7 @@ export function frame(title, width = CHART_WIDTH, height = CHART_HEIGHT) {
   return shape("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title}, shape("title", {}, title));
 }
 
-export function text(x, y, words, anchor = "middle") {
+export function written(x, y, words, anchor = "middle") {
   return shape("text", {x, y, "text-anchor": anchor}, words);
 }
 
@@ -40,17 +40,17 @@ export function scatter(points, worst) {
   const x = value => CHART_LEFT + (CHART_WIDTH - CHART_LEFT - CHART_RIGHT) * (value - least) / (most - least);
   const y = value => CHART_HEIGHT - CHART_BOTTOM - (CHART_HEIGHT - CHART_TOP - CHART_BOTTOM) * (value - least) / (most - least);
   for (const at of ticks(least, most))
-    svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), text(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"),
-               text(x(at), CHART_HEIGHT - CHART_BOTTOM + 14, shortNumber(at)));
+    svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), written(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"),
+               written(x(at), CHART_HEIGHT - CHART_BOTTOM + 14, shortNumber(at)));
   svg.append(shape("line", {class: "limit", x1: x(least), y1: y(least), x2: x(most), y2: y(most)}),
-             text((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, "expected"), text(CHART_LEFT, CHART_TOP - 7, "recorded", "start"));
+             written((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, "expected"), written(CHART_LEFT, CHART_TOP - 7, "recorded", "start"));
   for (const point of finite) {
     const bad = worst.has(point.index);
     svg.append(shape("circle", {class: bad ? "dot worst" : "dot", cx: x(point.x).toFixed(1), cy: y(point.y).toFixed(1), r: bad ? 4 : 1.8},
                      shape("title", {}, `element ${point.index}: recorded ${shortNumber(point.y)}, expected ${shortNumber(point.x)}`)));
   }
   const left = points.length - finite.length;
-  return left === 0 ? svg : element("div", {}, svg, element("p", {class: "hint"}, `Not drawn: ${left} that are not finite.`));
+  return left === 0 ? svg : element("div", {}, svg, element("p", {class: "hint"}, `Not drawn: ${left} that are masked or not finite.`));
 }
 
 // Bars: [{label, value, wrong, title}]; `limit`: a line.
@@ -68,15 +68,15 @@ export function bars(title, axis, entries, logarithmic, limit = null) {
   const every = Math.ceil(entries.length * 40 / (CHART_WIDTH - CHART_LEFT - CHART_RIGHT));
   const marks = logarithmic ? ticks(low, high).filter(Number.isInteger).map(power => 10 ** power) : ticks(low, high);
   for (const at of marks)
-    svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), text(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"));
+    svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), written(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"));
   entries.forEach((entry, i) => {
     const from = y(entry.value);
     svg.append(shape("rect", {class: entry.wrong ? "bar wrong" : "bar", x: CHART_LEFT + i * step + step * 0.1, width: step * 0.8, y: from,
                               height: Math.max(entry.value > 0 ? 1 : 0, CHART_HEIGHT - CHART_BOTTOM - from)}, shape("title", {}, entry.title)));
-    if (i % every === 0) svg.append(text(CHART_LEFT + (i + 0.5) * step, CHART_HEIGHT - CHART_BOTTOM + 14, entry.label));
+    if (i % every === 0) svg.append(written(CHART_LEFT + (i + 0.5) * step, CHART_HEIGHT - CHART_BOTTOM + 14, entry.label));
   });
   if (limit !== null) svg.append(shape("line", {class: "limit", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(limit), y2: y(limit)}));
-  svg.append(text((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, axis));
+  svg.append(written((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, axis));
   return svg;
 }
 

@@ -1,5 +1,5 @@
 // How far the sides are apart by depth, beside what rounding explains.
-import {frame, text} from "./charts.js";
+import {frame, written} from "./charts.js";
 import {isBad} from "./data.js";
 import {bodyOf, element, hide, shape, shortNumber} from "./dom.js";
 import {worstPosition} from "./table.js";
@@ -27,11 +27,11 @@ export function showDrift(data, selection) {
   svg.append(shape("polygon", {class: "band", points: [`${x(points[0].row)},${DRIFT_HEIGHT - DRIFT_BOTTOM}`, ...edge, `${x(points.at(-1).row)},${DRIFT_HEIGHT - DRIFT_BOTTOM}`].join(" ")}));
   const every = Math.max(1, Math.ceil((high - low) / 6));
   for (let power = low; power <= high; power += every)
-    svg.append(shape("line", {class: "grid", x1: DRIFT_LEFT, x2: DRIFT_WIDTH - DRIFT_RIGHT, y1: y(10 ** power), y2: y(10 ** power)}), text(DRIFT_LEFT - 6, y(10 ** power) + 4, power === 0 ? "1" : `1e${power}`, "end"));
+    svg.append(shape("line", {class: "grid", x1: DRIFT_LEFT, x2: DRIFT_WIDTH - DRIFT_RIGHT, y1: y(10 ** power), y2: y(10 ** power)}), written(DRIFT_LEFT - 6, y(10 ** power) + 4, power === 0 ? "1" : `1e${power}`, "end"));
   let free = 0, layer = null;
   for (const {checkpoint, row} of points) {
     if (checkpoint.layer !== null && checkpoint.layer !== layer && x(row) >= free) {
-      svg.append(text(x(row), DRIFT_HEIGHT - DRIFT_BOTTOM + 16, `layer ${checkpoint.layer}`, "start"));
+      svg.append(written(x(row), DRIFT_HEIGHT - DRIFT_BOTTOM + 16, `layer ${checkpoint.layer}`, "start"));
       free = x(row) + 62;
     }
     layer = checkpoint.layer;
