@@ -32,7 +32,7 @@ struct Deviation {
   std::vector<int64_t> input_columns;
   std::vector<int64_t> columns;
   double factor = 1;  // of the result
-  double limit = 0;  // results are cut to [-limit, limit]; 0: they are not
+  double limit = 0;   // results are cut to [-limit, limit]; 0: they are not
 };
 
 using Deviations = std::map<size_t, Deviation>;  // by index into Program::ops

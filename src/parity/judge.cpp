@@ -144,9 +144,8 @@ class Judge {
       const auto id = scope_.ids.find(result.name);
       const auto judge_side = [&](size_t i) {
         if (id == scope_.ids.end() || !sides[i].side->trace->has(result.name)) return;
-        result.*sides[i].judgement =
-            judge(*replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result),
-                  scope_);
+        result.*sides[i].judgement = judge(
+            *replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result), scope_);
       };
       // Side by side: what one of them does on a single core, or on the GPU, costs the other
       // nothing.
