@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/compared_traces.h"
 #include "cli/number_list.h"
@@ -31,16 +30,8 @@ struct Flags {
   std::string junit;
   std::string markdown;
   std::string csv;
-  std::string html;
-  double html_limit = static_cast<double>(report::kHtmlLimit) / 1e6;
+  Page page;
 };
-
-Result<void> write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return {};
-  LS_TRY(OutputFile file, OutputFile::create(path));
-  LS_TRY_VOID(file.write(std::as_bytes(std::span(text))));
-  return file.finish();
-}
 
 Result<int> run(const Flags& flags) {
   keep_freed_memory();
@@ -49,9 +40,7 @@ Result<int> run(const Flags& flags) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
   LS_TRY(options.device, exec::create_products(flags.device));
-  const auto html_limit = static_cast<int64_t>(flags.html_limit * 1e6);
-  options.rows = !flags.html.empty();
-  options.opened_bytes = html_limit / 2;
+  keep_rows(flags.page, options);
   LS_TRY(const Compared compared,
          compare_traces(flags.traces, options, {flags.no_diagnosis ? 0 : flags.depth, kSeconds}));
   const parity::Comparison& comparison = compared.comparison;
@@ -59,7 +48,7 @@ Result<int> run(const Flags& flags) {
   LS_TRY_VOID(write_file(flags.junit, report::junit_report(comparison, subject)));
   LS_TRY_VOID(write_file(flags.markdown, report::markdown_report(comparison, subject)));
   LS_TRY_VOID(write_file(flags.csv, report::csv_report(comparison)));
-  LS_TRY_VOID(write_file(flags.html, report::html_report(comparison, subject, html_limit)));
+  LS_TRY_VOID(write_page(flags.page, compared));
   const std::string shown =
       flags.json
           ? report::json_report(comparison, subject)
@@ -97,9 +86,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "--names", flags->traces.names, kInputFile,
             "Name map of an engine that recorded under its own names (docs/name-maps.md; those "
             "of llama.cpp and transformers are known)");
-  add_value(app, "--device", flags->device, kJudgingDevice,
-            "What multiplies with weights, nearly all of a judgement: cuda or cpu, with the same "
-            "results (default: the GPU where there is one)");
+  add_judging_device(app, flags->device);
   app.add_flag("--no-diagnosis", flags->no_diagnosis,
                "Do not look for the causes of what is wrong");
   show_default(add_number(app, "--depth", flags->depth, {1, 100},
@@ -107,11 +94,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
                flags->depth);
   add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");
-  add_value(app, "--html", flags->html, kOutputFile,
-            "Write one HTML page: a map of all rows, and the worst ones with their numbers");
-  add_number(app, "--html-limit", flags->html_limit, {1, 1000},
-             "Megabytes that the page's data may take; what is least wrong is left out")
-      ->default_str("20");
+  add_page(app, flags->page);
   add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a checkpoint");
   add_value(app, "--markdown", flags->markdown, kOutputFile, "Write Markdown for a pull request");
   add_value(app, "--csv", flags->csv, kOutputFile, "Write the metrics, a line a checkpoint");

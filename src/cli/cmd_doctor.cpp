@@ -9,6 +9,7 @@
 #include "cli/number_list.h"
 #include "cli/options.h"
 #include "doctor/doctor.h"
+#include "exec/product_devices.h"
 
 namespace lockstep::cli {
 namespace doctor_command {
@@ -23,7 +24,9 @@ struct Flags {
   std::string positions;
   parity::CompareOptions options;
   int depth = doctor::Options().depth;
+  std::string device;
   bool json = false;
+  Page page;
 };
 
 Result<int> run(const Flags& flags) {
@@ -32,12 +35,15 @@ Result<int> run(const Flags& flags) {
   if (!flags.positions.empty()) {
     LS_TRY(options.positions, parse_number_list(flags.positions));
   }
+  LS_TRY(options.device, exec::create_products(flags.device));
+  keep_rows(flags.page, options);
   if (flags.traces.size() > 2)
     return error("doctor takes one trace or two, found {}", flags.traces.size());
   TracePaths paths = flags.paths;
   paths.reference = flags.traces[0];
   if (flags.traces.size() > 1) paths.suspect = flags.traces[1];
   LS_TRY(const Compared compared, compare_traces(paths, options, {flags.depth, kSeconds}));
+  LS_TRY_VOID(write_page(flags.page, compared));
   const int64_t width = terminal_width(STDOUT_FILENO, kPlainWidth);
   const Paint paint(terminal_colours(STDOUT_FILENO));
   const std::string shown =
@@ -68,8 +74,10 @@ std::function<Result<int>()> declare(CLI::App& app) {
                flags->depth);
   add_value(app, "--names", flags->paths.names, kInputFile,
             "Name map of an engine that recorded under its own names (docs/name-maps.md)");
+  add_judging_device(app, flags->device);
   add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/diagnosis.md)");
+  add_page(app, flags->page);
   return [flags] { return run(*flags); };
 }
 
@@ -80,6 +88,7 @@ const Command kDoctorCommand = {
     "Say why a trace is wrong: the cause, its proof, every experiment",
     "  lockstep doctor mine.trace -m model.gguf\n"
     "  lockstep doctor reference.trace mine.trace -m model.gguf --json\n"
+    "  lockstep doctor mine.trace -m model.gguf --html why.html\n"
     "\n"
     "Exit status: 0 nothing is wrong, 1 something is, 2 unreadable, or the wrong model.\n",
     doctor_command::declare,

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/notice.h"
+#include "base/output_file.h"
 #include "base/temporary_folder.h"
 #include "base/text.h"
 #include "cli/log_problems.h"
@@ -188,6 +189,10 @@ void tell_of_one(Compared& compared) {
   compared.subject.reference = {compared.subject.model, "the model file"};
 }
 
+int64_t page_bytes(const Page& page) {
+  return static_cast<int64_t>(page.limit * 1e6);
+}
+
 }  // namespace
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
@@ -228,6 +233,38 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
                           .checkpoints = options.checkpoints});
   if (one) tell_of_one(out);
   return out;
+}
+
+void add_judging_device(CLI::App& app, std::string& device) {
+  add_value(app, "--device", device, kJudgingDevice,
+            "What multiplies with weights, nearly all of a judgement: cuda or cpu, with the same "
+            "results (default: the GPU where there is one)");
+}
+
+void add_page(CLI::App& app, Page& page) {
+  add_value(app, "--html", page.file, kOutputFile,
+            "Write one HTML page: a map of all rows, and the worst ones with their numbers");
+  add_number(app, "--html-limit", page.limit, {1, 1000},
+             "Megabytes that the page's data may take; what is least wrong is left out")
+      ->default_str("20");
+}
+
+void keep_rows(const Page& page, parity::CompareOptions& options) {
+  options.rows = !page.file.empty();
+  options.opened_bytes = page_bytes(page) / 2;
+}
+
+Result<void> write_page(const Page& page, const Compared& compared) {
+  if (page.file.empty()) return {};
+  return write_file(page.file,
+                    report::html_report(compared.comparison, compared.subject, page_bytes(page)));
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return {};
+  LS_TRY(OutputFile file, OutputFile::create(path));
+  LS_TRY_VOID(file.write(std::as_bytes(std::span(text))));
+  return file.finish();
 }
 
 }  // namespace lockstep::cli

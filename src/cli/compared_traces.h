@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/options.h"
 #include "parity/compare.h"
 #include "report/report.h"
 
@@ -29,5 +30,21 @@ struct Diagnosing {
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
                                 const Diagnosing& diagnosing);
+
+// --device
+void add_judging_device(CLI::App& app, std::string& device);
+
+// The page of --html.
+struct Page {
+  std::string file;                                              // empty: none is wanted
+  double limit = static_cast<double>(report::kHtmlLimit) / 1e6;  // megabytes
+};
+void add_page(CLI::App& app, Page& page);
+// What the page shows must be kept while traces are compared.
+void keep_rows(const Page& page, parity::CompareOptions& options);
+Result<void> write_page(const Page& page, const Compared& compared);
+
+// Nothing is written where there is no path.
+Result<void> write_file(const std::string& path, const std::string& text);
 
 }  // namespace lockstep::cli
