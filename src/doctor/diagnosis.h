@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,15 @@ struct Attempt {
   double ratio = -1;  // error over bound, where it was judged; negative: it was not
 };
 
+// One number, worked out.
+struct Element {
+  int64_t position = 0;
+  std::string place;  // "column 12", "head 3, column 5", "head 3, key 7"
+  double recorded = 0;
+  double expected = 0;  // by the op as it should be
+  double found = 0;     // by the hypothesis
+};
+
 struct Diagnosis {
   std::string cause = kUnknown;  // docs/diagnosis.md
   std::string text;              // one sentence, with the numbers
@@ -45,6 +55,7 @@ struct Diagnosis {
   std::vector<std::string> alternatives;  // causes that explain it as well
   std::vector<std::string> checkpoints;   // all that are wrong by it
   std::vector<Attempt> attempts;          // at the first of them, the best first
+  std::optional<Element> element;         // that is furthest off, where something explains it
   int64_t tried = 0;                      // hypotheses, there
   double error_before = 0;                // what Attempt::error is to be held against
 };

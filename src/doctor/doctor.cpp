@@ -211,6 +211,10 @@ class SideDoctor {
       finish(made, examination, explanation);
       return;
     }
+    Altered together = examination.base();
+    for (const Trial& trial : explanation.chosen)
+      for (const size_t op : trial.ops) trial.hypothesis.alter(together, op);
+    const auto element = examination.work_out(together);
     for (const Trial& trial : explanation.chosen) {
       Found made;
       made.diagnosis = begin(result, wrong.wrong);
@@ -224,6 +228,7 @@ class SideDoctor {
       diagnosis.ratio_before = examination.ratio_before();
       diagnosis.ratio_after = explanation.chosen.back().judgement.explained_ratio;
       diagnosis.alternatives = explanation.alternatives;
+      diagnosis.element = element;
       // A number that was found from all rows there are proves nothing by itself.
       const bool checked =
           trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();

@@ -169,6 +169,48 @@ std::optional<Judgement> Examination::judge(const Altered& altered,
   return out;
 }
 
+namespace {
+
+// Where a column lies, in the words of its op.
+std::string place_of(const op::Program& program, const op::Op& op, op::ValueId id, int64_t column,
+                     int64_t columns) {
+  const op::Value& value = program.value(id);
+  if (value.shape == op::Value::Shape::kScores) {
+    const int64_t keys = columns / value.width;
+    return fmt::format("head {}, key {}", column / keys, column % keys);
+  }
+  int64_t size = 0;
+  if (const auto* rope = std::get_if<op::Rope>(&op.what)) size = rope->head_size;
+  if (const auto* attention = std::get_if<op::Attention>(&op.what)) size = attention->value_size;
+  if (size > 0) return fmt::format("head {}, column {}", column / size, column % size);
+  if (std::holds_alternative<op::Linear>(op.what)) return fmt::format("output row {}", column);
+  return fmt::format("column {}", column);
+}
+
+}  // namespace
+
+std::optional<Element> Examination::work_out(const Altered& altered) {
+  if (!usable_) return std::nullopt;
+  // All of few(), so that rows of scores have the same keys.
+  const auto found = replay(altered.forward())->replayed_rows(case_.value, few_);
+  if (!found || found->columns < recorded_.columns || truth_.columns < recorded_.columns)
+    return std::nullopt;
+  int64_t furthest = 0;
+  double most = -1;
+  for (int64_t c = 0; c < recorded_.columns; ++c) {
+    const double difference = std::fabs(recorded_.row(0)[c] - truth_.row(0)[c]);
+    if (std::isfinite(difference) && difference > most) {
+      most = difference;
+      furthest = c;
+    }
+  }
+  const op::Program& program = base_.program();
+  return Element{
+      few_.front(),
+      place_of(program, program.ops[stretch_.back()], case_.value, furthest, recorded_.columns),
+      recorded_.row(0)[furthest], truth_.row(0)[furthest], found->row(0)[furthest]};
+}
+
 std::optional<Matrix> Examination::rows_of(op::ValueId value, std::span<const int64_t> positions) {
   return replay_->known_rows(value, positions);
 }

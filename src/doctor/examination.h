@@ -76,6 +76,8 @@ class Examination {
                   std::span<const int64_t> rows);
   double error_of(const Altered& altered, size_t first_op, std::span<const int64_t> rows);
   std::optional<Judgement> judge(const Altered& altered, std::span<const int64_t> positions);
+  // The number that is furthest off at the first wrong row, and what the altered pass makes of it.
+  std::optional<Element> work_out(const Altered& altered);
   // A value as recorded, or computed from what was.
   std::optional<Matrix> rows_of(op::ValueId value, std::span<const int64_t> positions);
   std::optional<Matrix> recorded_at(std::span<const int64_t> positions) const;

@@ -27,6 +27,12 @@ std::string diagnosis_report(const Subject& subject, int64_t width, const Paint&
         "best {}:\n",
         d.tried, short_number(d.error_before), d.attempts.size());
     out += attempts_table(d, width, paint);
+    if (d.element)
+      out += fmt::format(
+          "Position {}, {}: recorded {:.9g}, should be {:.9g}; by the cause that is named "
+          "{:.9g}.\n",
+          d.element->position, d.element->place, d.element->recorded, d.element->expected,
+          d.element->found);
   }
   return out;
 }

@@ -291,6 +291,13 @@ std::string diagnosis_json(const parity::Comparison& c, const Subject& subject) 
     out["diagnoses"][i]["tried"] = d.tried;
     out["diagnoses"][i]["error_before"] = number(d.error_before);
     out["diagnoses"][i]["attempts"] = std::move(attempts);
+    out["diagnoses"][i]["element"] = where_there(d.element, [](const doctor::Element& element) {
+      return ordered_json{{"position", element.position},
+                          {"place", element.place},
+                          {"recorded", number(element.recorded)},
+                          {"expected", number(element.expected)},
+                          {"found", number(element.found)}};
+    });
   }
   return json_text(out, 1) + "\n";
 }

@@ -161,6 +161,7 @@ TEST(Diagnoses, Json) {
   EXPECT_EQ(whole["attempts"][0]["ratio"], 0.25);
   EXPECT_TRUE(whole["attempts"][1]["ratio"].is_null());
   EXPECT_EQ(whole["error_before"], 0.75);
+  EXPECT_TRUE(whole["element"].is_null());
   const std::string table = diagnosis_report(with, 100, Paint(false));
   EXPECT_NE(table.find("Experiments at blk.1.q_rope\n2 hypotheses"), std::string::npos) << table;
   EXPECT_NE(table.find("rope.dims"), std::string::npos);

@@ -99,6 +99,12 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual([each["error"] for each in attempts], sorted(each["error"] for each in attempts))
         self.assertLess(attempts[0]["error"], found["diagnoses"][0]["error_before"] / 1000)
         self.assertEqual(len(found["diagnoses"][0]["checkpoints"]), 8)
+        element = found["diagnoses"][0]["element"]
+        self.assertEqual(element["position"], 1)
+        self.assertRegex(element["place"], r"^head \d+, column \d+$")
+        self.assertAlmostEqual(element["recorded"], element["found"], places=5)
+        self.assertGreater(abs(element["recorded"] - element["expected"]), 0.1)
+        self.assertIn(f"Position 1, {element['place']}: recorded ", text)
         self.assertGreater(found["diagnoses"][0]["tried"], 30)
 
     def test_fewer_checkpoints(self):
