@@ -115,27 +115,29 @@ void solve_rope(Examination& examination, std::span<const size_t> ops, const op:
                   .high = 2,
                   .steps = 150},
                  out);
-  solve_quantity(
-      examination, ops,
-      {.cause = "rope.magnitude",
-       .text =
-           [&](double v) {
-             return fmt::format("rotated numbers are multiplied by {:g}, not by {:g}", v,
-                                own.magnitude);
-           },
-       .fix = "Look at the factor of the rotated numbers (the attention factor of YaRN).",
-       .alter =
-           [](double v) {
-             return rope([v](op::Rope& rope) {
-               rope.magnitude = v;
-               return true;
-             });
-           },
-       .rank = 1,  // of q and k together it is a scale of attention
-       .low = -2,
-       .high = 2,
-       .steps = 40},
-      out);
+  // Of q and k together that is a scale of attention, which is likelier.
+  if (ops.size() == 1)
+    solve_quantity(
+        examination, ops,
+        {.cause = "rope.magnitude",
+         .text =
+             [&](double v) {
+               return fmt::format("rotated numbers are multiplied by {:g}, not by {:g}", v,
+                                  own.magnitude);
+             },
+         .fix = "Look at the factor of the rotated numbers (the attention factor of YaRN).",
+         .alter =
+             [](double v) {
+               return rope([v](op::Rope& rope) {
+                 rope.magnitude = v;
+                 return true;
+               });
+             },
+         .rank = 1,
+         .low = -2,
+         .high = 2,
+         .steps = 40},
+        out);
   const int64_t first = examination.few().front();
   scan(
       examination, ops, range(-std::min<int64_t>(first, 64), 64),
