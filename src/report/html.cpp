@@ -21,9 +21,12 @@ std::string data_block(const nlohmann::ordered_json& data) {
 }  // namespace
 
 std::string html_report(const parity::Comparison& c, const Subject& subject, int64_t limit) {
+  std::string summary = headline(c) + ". ";
+  for (const std::string& cause : causes(subject)) summary += cause + " ";
+  summary += evidence(c, subject);
   const std::pair<std::string_view, std::string> parts[] = {
       {"<!-- title -->", markup(headline(c))},
-      {"<!-- summary -->", markup(fmt::format("{}. {}", headline(c), evidence(c, subject)))},
+      {"<!-- summary -->", markup(summary)},
       {"<!-- data -->", data_block(page_json(c, subject, limit))}};
   std::string out;
   std::string_view rest = kWebPage;
