@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "doctor/decode_hypotheses.h"
 #include "doctor/search.h"
 #include "doctor/words.h"
 
@@ -89,6 +90,7 @@ class SideDoctor {
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
       (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
     }
+    if (!garbage.empty() && is_decoding(result, wrong)) return;
     if (wrong.wrong.empty()) {
       add_garbage(result, garbage);
       return;
@@ -125,6 +127,16 @@ class SideDoctor {
     if (std::ssize(found_) >= options_.depth) return;
     const Explanation explanation = search(examination, options_.depth);
     add(result, wrong, examination, explanation);
+  }
+
+  // Garbage that a wrong decoding of the weight gives.
+  bool is_decoding(const CheckpointResult& result, const Case& wrong) {
+    Case all = wrong;
+    all.wrong = (result.*judgement_).defects;
+    Examination examination(all, Altered(side_.forwards.front()), deadline_);
+    const auto explanation = explain_garbage(examination);
+    if (explanation) add(result, all, examination, *explanation);
+    return explanation.has_value();
   }
 
   bool has_non_finite(const std::string& name, int64_t position) const {
@@ -191,9 +203,8 @@ class SideDoctor {
     // Of hypotheses that name a tensor: the same in another layer.
     if (explanation.chosen.size() == 1)
       for (Found& before : found_)
-        if (before.trial && before.trial->hypothesis.of_one_op &&
-            before.trial->hypothesis.cause == explanation.chosen[0].hypothesis.cause &&
-            before.trial->hypothesis.cause != kUnknown) {
+        if (before.trial &&
+            same_mistake(before.trial->hypothesis, explanation.chosen[0].hypothesis)) {
           join(before.diagnosis, result, wrong, std::ssize(wrong.wrong),
                explanation.chosen[0].judgement);
           return;

@@ -19,8 +19,9 @@ struct Hypothesis {
   std::string fix;   // what to look at, a sentence
   std::vector<Parameter> parameters;
   Alteration alter;
-  int fitted = 0;          // numbers that were found from the trace
-  bool of_one_op = false;  // it makes no sense for other ops of the same kind: it names a tensor
+  int fitted = 0;            // numbers that were found from the trace
+  bool of_one_op = false;    // it makes no sense for other ops of the same kind: it names a tensor
+  bool of_any_kind = false;  // it may hold for ops of other kinds too: they have weights alike
   // How likely, beside hypotheses that explain as much: the lower the likelier. The order of the
   // catalogue decides where it is the same.
   int rank = 0;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "doctor/decode_hypotheses.h"
 #include "doctor/solvers.h"
 
 namespace lockstep::doctor {
@@ -76,6 +77,9 @@ class Search {
         },
         [&] { try_catalogue(targets.single, true); },
         [&] {
+          if (passing().empty()) try_decodings(DecodingScope::kFormats);
+        },
+        [&] {
           if (!alone && !targets.layers) try_solvers(targets.together);
           if (!alone) try_solvers(targets.single);
         },
@@ -94,8 +98,9 @@ class Search {
       step();
       judge_best();
     }
+    if (passing().empty()) try_decodings(DecodingScope::kTensors);
     out.tried = tried_;
-    out.complete = complete_;
+    out.complete = complete_ && !left_out_;
     choose(out);
     if (out.chosen.empty() && depth > 1) explain_in_parts(depth, out);
     list_attempts(out);
@@ -128,6 +133,20 @@ class Search {
   bool settled() const {
     const auto found = passing();
     return !found.empty() && !found.front()->judgement.breaks;
+  }
+
+  // There are many: they leave time for the rest.
+  void try_decodings(DecodingScope scope) {
+    const auto now = Examination::Clock::now();
+    const auto until = now + (examination_.deadline() - now) / 3;
+    for (DecodingTarget& target : decode_hypotheses(examination_, scope))
+      for (Hypothesis& hypothesis : target.hypotheses) {
+        if (examination_.alone() || Examination::Clock::now() < until)
+          attempt({std::move(hypothesis)}, target.ops);
+        else
+          left_out_ = true;
+      }
+    judge_best();
   }
 
   void attempt(std::vector<Hypothesis> hypotheses, const std::vector<size_t>& ops) {
@@ -281,6 +300,7 @@ class Search {
   std::vector<Trial> trials_;
   int64_t tried_ = 0;
   bool complete_ = true;
+  bool left_out_ = false;  // decodings that would have taken the time of all else
 };
 
 }  // namespace
@@ -302,7 +322,7 @@ std::optional<Trial> try_again(Examination& examination, const Trial& found) {
   Targets& all_targets = targets.together;
   all_targets.insert(all_targets.end(), targets.single.begin(), targets.single.end());
   for (const std::vector<size_t>& ops : all_targets) {
-    if (program.ops[ops.front()].what.index() != kind) continue;
+    if (!found.hypothesis.of_any_kind && program.ops[ops.front()].what.index() != kind) continue;
     const auto altered = examination.alter(found.hypothesis.alter, ops);
     if (!altered) continue;
     Trial trial{found.hypothesis, ops, 0, 0, {}};
