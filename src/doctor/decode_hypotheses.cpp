@@ -31,6 +31,7 @@ Hypothesis decode_hypothesis(const Examination& examination, const DecodingFit& 
       {{"tensor", weight.name}, {"format", format}, {"how", std::string(fit.decoding->how)}},
       decoded_as(file_of(examination), fit, examination.patient().threads)};
   out.of_one_op = !fit.blocks.empty() || !fit.outputs.empty();
+  out.rank = out.of_one_op ? 2 : 0;
   out.of_any_kind = true;
   return out;
 }

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "doctor/decode_hypotheses.h"
+#include "doctor/precision_diagnosis.h"
 #include "doctor/search.h"
 #include "doctor/words.h"
 
@@ -62,6 +63,8 @@ class SideDoctor {
     int64_t wrong = 0;
     for (const CheckpointResult& result : comparison_.checkpoints)
       wrong += (result.*judgement_).defects.empty() ? 0 : 1;
+    if (wrong == 0) return {};
+    find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
       if ((result.*judgement_).defects.empty()) continue;
@@ -70,22 +73,61 @@ class SideDoctor {
       side_.trace->release_pages();
       model_.file().release_pages();
     }
-    std::vector<Diagnosis> out;
+    std::vector<Diagnosis> out = std::move(precisions_.diagnoses);
+    for (Diagnosis& each : out) each.text = sentence(each);
     for (Found& each : found_) {
       each.diagnosis.text = sentence(each.diagnosis);
       out.push_back(std::move(each.diagnosis));
     }
+    std::ranges::stable_sort(out, {}, [&](const Diagnosis& each) {
+      return std::ranges::find(comparison_.checkpoints, each.checkpoint, &CheckpointResult::name) -
+             comparison_.checkpoints.begin();
+    });
     return out;
   }
 
  private:
+  // Rounding that is not declared is wrong at most checkpoints: it goes first, and what it explains
+  // is not searched for other causes.
+  void find_precisions() {
+    const op::Program& program = side_.forwards.front().program;
+    PrecisionPatient patient{side_, which_, options_.checkpoints, {}, threads_};
+    std::vector<WrongCheckpoint> wrong;
+    for (const CheckpointResult& result : comparison_.checkpoints) {
+      const auto id = scope_.ids.find(result.name);
+      if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
+      for (const op::Op& op : program.ops)
+        if (std::ranges::find(op.outputs, id->second) != op.outputs.end())
+          ++patient.judged_ops[op.what.index()];
+      WrongCheckpoint each{&result, id->second, {}};
+      for (const int64_t position : (result.*judgement_).defects)
+        if (!has_non_finite(result.name, position)) each.positions.push_back(position);
+      if (!each.positions.empty()) wrong.push_back(std::move(each));
+    }
+    precisions_ = diagnose_precision(patient, wrong);
+    side_.precision = precisions_.precision;
+  }
+
+  // Wrong rows that no precision explains.
+  std::vector<int64_t> defects_of(const CheckpointResult& result) const {
+    const auto left = precisions_.left.find(result.name);
+    const auto& all = (result.*judgement_).defects;
+    if (left == precisions_.left.end()) return all;
+    std::vector<int64_t> out;
+    for (const int64_t position : all)
+      if (std::ranges::binary_search(left->second, position) ||
+          has_non_finite(result.name, position))
+        out.push_back(position);
+    return out;
+  }
+
   void checkpoint(const CheckpointResult& result) {
     const auto id = scope_.ids.find(result.name);
     if (id == scope_.ids.end()) return;
-    const parity::SideJudgement& judged = result.*judgement_;
+    const std::vector<int64_t> defects = defects_of(result);
     Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
     std::vector<int64_t> garbage;
-    for (const int64_t position : judged.defects) {
+    for (const int64_t position : defects) {
       if (!std::ranges::binary_search(wrong.judged, position))
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
       (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
@@ -132,7 +174,7 @@ class SideDoctor {
   // Garbage that a wrong decoding of the weight gives.
   bool is_decoding(const CheckpointResult& result, const Case& wrong) {
     Case all = wrong;
-    all.wrong = (result.*judgement_).defects;
+    all.wrong = defects_of(result);
     Examination examination(all, Altered(side_.forwards.front()), deadline_);
     const auto explanation = explain_garbage(examination);
     if (explanation) add(result, all, examination, *explanation);
@@ -270,13 +312,14 @@ class SideDoctor {
 
   const Comparison& comparison_;
   const parity::Scope& scope_;
-  const parity::SideScope& side_;
+  parity::SideScope side_;  // judged by the precision that was found
   const Side which_;
   parity::SideJudgement CheckpointResult::*judgement_;
   const model::Model& model_;
   const Options& options_;
   const int threads_;
   const Examination::Clock::time_point deadline_;
+  PrecisionOutcome precisions_;
   std::vector<Found> found_;
 };
 

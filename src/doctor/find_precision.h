@@ -66,6 +66,9 @@ struct PrecisionFindings {
 
 PrecisionFindings find_precision(const PrecisionCase& patient, std::span<const WrongRows> wrong);
 
+// "rounds weights to bfloat16"; "computes in bfloat16" where it does so all over.
+std::string what_is_done(const PrecisionFinding& finding, bool all_over);
+
 // "rounds the results of all ops to bfloat16 although its manifest says f32; declare it
 // (activations bf16) and the comparison judges by that".
 std::string describe(const PrecisionFindings& findings, const trace::Precision& declared,

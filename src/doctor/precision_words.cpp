@@ -23,23 +23,26 @@ std::string type_in_words(const std::string& type) {
 
 }  // namespace
 
+std::string what_is_done(const PrecisionFinding& finding, bool all_over) {
+  const std::string type = type_in_words(finding.type);
+  if (finding.cause == "precision.table")
+    return fmt::format("looks a function up in a table of {}", type);
+  if (finding.cause == "precision.sum") return fmt::format("adds in {}", type);
+  if (all_over && finding.of == "results") return fmt::format("computes in {}", type);
+  return fmt::format("rounds {} to {}", finding.of, type);
+}
+
 std::string describe(const PrecisionFindings& findings, const trace::Precision& declared,
                      const op::Program& program) {
   if (!findings.found()) return "";
   std::string out;
   for (const PrecisionFinding& finding : findings.all) {
     if (!out.empty()) out += "; ";
-    const std::string type = type_in_words(finding.type);
     const std::string where = finding.values.size() == 1
                                   ? program.value(finding.values[0]).name
                                   : fmt::format("{} checkpoints from {} on", finding.values.size(),
                                                 program.value(finding.values[0]).name);
-    if (finding.cause == "precision.table")
-      out += fmt::format("looks a function up in a table of {} ({})", type, where);
-    else if (finding.cause == "precision.sum")
-      out += fmt::format("adds in {} ({})", type, where);
-    else
-      out += fmt::format("rounds {} to {} ({})", finding.of, type, where);
+    out += fmt::format("{} ({})", what_is_done(finding, false), where);
   }
   const std::string said = declared.compute
                                ? "although its manifest says " + parity::describe(declared)

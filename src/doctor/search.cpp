@@ -98,7 +98,10 @@ class Search {
       step();
       judge_best();
     }
-    if (passing().empty()) try_decodings(DecodingScope::kTensors);
+    if (passing().empty())
+      try_decodings(DecodingScope::kTensors);
+    else if (weight_explains())
+      try_decodings(DecodingScope::kFormats);
     out.tried = tried_;
     out.complete = complete_ && !left_out_;
     choose(out);
@@ -133,6 +136,11 @@ class Search {
   bool settled() const {
     const auto found = passing();
     return !found.empty() && !found.front()->judgement.breaks;
+  }
+
+  // Columns that are left out may be blocks whose scale is read as next to nothing.
+  bool weight_explains() const {
+    return examination_.alone() && passing().front()->hypothesis.cause.starts_with("weight.");
   }
 
   // There are many: they leave time for the rest.

@@ -111,9 +111,13 @@ class DoctorDecodings : public testing::TestWithParam<std::string> {
   }
 
   void count(const Diagnosis& first, const Decoding& made, const std::string& set) {
-    const bool right = first.cause == "weight.decode";
+    const bool right =
+        first.cause == "weight.decode" ||
+        std::ranges::find(first.alternatives, "weight.decode") != first.alternatives.end();
+    const bool silent = first.cause == doctor::kUnknown || first.cause == "garbage";
     DecodingScore& score = scores_[set];
-    ++(right ? score.right : first.cause == doctor::kUnknown ? score.silent : score.wrong);
+    ++(right ? score.right : silent ? score.silent : score.wrong);
+    EXPECT_TRUE(right || silent) << first.cause << ": " << first.text;
     if (std::getenv("LOCKSTEP_TABLE") != nullptr && !right)
       fmt::print("{} | {} | {} | {} | {}\n", GetParam(), set, made.words, first.cause, first.text);
   }
@@ -210,10 +214,9 @@ TEST_P(DoctorDecodings, OfSomeBlocks) {
     if (!found.first_defect) continue;
     ASSERT_FALSE(diagnoses.empty());
     const Diagnosis& first = diagnoses.front();
+    // A block of zeros may also be one that is left out.
     count(first, *decoding, "some blocks");
-    EXPECT_TRUE(first.cause == "weight.decode" || first.cause == doctor::kUnknown ||
-                first.cause == "garbage")
-        << first.text;
+    EXPECT_NE(first.cause, doctor::kUnknown) << first.text;
   }
   tell();
 }
