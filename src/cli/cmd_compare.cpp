@@ -26,6 +26,7 @@ struct Flags {
   parity::CompareOptions options;
   bool no_diagnosis = false;
   int depth = doctor::Options().depth;
+  bool search = false;
   bool json = false;
   std::string junit;
   std::string markdown;
@@ -42,7 +43,8 @@ Result<int> run(const Flags& flags) {
   LS_TRY(options.device, exec::create_products(flags.device));
   keep_rows(flags.page, options);
   LS_TRY(const Compared compared,
-         compare_traces(flags.traces, options, {flags.no_diagnosis ? 0 : flags.depth, kSeconds}));
+         compare_traces(flags.traces, options,
+                        {flags.no_diagnosis ? 0 : flags.depth, kSeconds, flags.search}));
   const parity::Comparison& comparison = compared.comparison;
   const report::Subject& subject = compared.subject;
   LS_TRY_VOID(write_file(flags.junit, report::junit_report(comparison, subject)));
@@ -92,6 +94,9 @@ std::function<Result<int>()> declare(CLI::App& app) {
   show_default(add_number(app, "--depth", flags->depth, {1, 100},
                           "Causes that are looked for, on each side"),
                flags->depth);
+  app.add_flag("--search", flags->search,
+               "Where nothing is wrong, look for mistakes that hide in the rounding of a coarse "
+               "type (docs/diagnosis.md)");
   add_threads(app, flags->options.threads);
   app.add_flag("--json", flags->json, "As JSON (docs/compare-json.md)");
   add_page(app, flags->page);

@@ -25,6 +25,7 @@ struct Flags {
   parity::CompareOptions options;
   int depth = doctor::Options().depth;
   std::string device;
+  bool search = false;
   bool json = false;
   Page page;
 };
@@ -42,7 +43,7 @@ Result<int> run(const Flags& flags) {
   TracePaths paths = flags.paths;
   paths.reference = flags.traces[0];
   if (flags.traces.size() > 1) paths.suspect = flags.traces[1];
-  LS_TRY(const Compared compared, compare_traces(paths, options, {flags.depth, kSeconds}));
+  LS_TRY(const Compared compared, compare_traces(paths, options, {flags.depth, kSeconds, flags.search}));
   LS_TRY_VOID(write_page(flags.page, compared));
   const int64_t width = terminal_width(STDOUT_FILENO, kPlainWidth);
   const Paint paint(terminal_colours(STDOUT_FILENO));
@@ -72,6 +73,9 @@ std::function<Result<int>()> declare(CLI::App& app) {
   show_default(add_number(app, "--depth", flags->depth, {1, 100},
                           "Causes that are looked for, on each side"),
                flags->depth);
+  app.add_flag("--search", flags->search,
+               "Where nothing is wrong, look for mistakes that hide in the rounding of a coarse "
+               "type (docs/diagnosis.md)");
   add_value(app, "--names", flags->paths.names, kInputFile,
             "Name map of an engine that recorded under its own names (docs/name-maps.md)");
   add_judging_device(app, flags->device);

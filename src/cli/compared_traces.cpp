@@ -230,7 +230,8 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
                          {.depth = diagnosing.depth,
                           .seconds = std::max(diagnosing.seconds, out.comparison.seconds),
                           .threads = options.threads,
-                          .checkpoints = options.checkpoints});
+                          .checkpoints = options.checkpoints,
+                          .search = diagnosing.search});
   if (one) tell_of_one(out);
   return out;
 }

@@ -26,6 +26,7 @@ struct Compared {
 struct Diagnosing {
   int depth = 0;       // causes, on each side; 0: none
   double seconds = 0;  // at least; as long as the comparison took in any case
+  bool search = false;  // also what no row shows by itself (doctor/pooled.h)
 };
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,

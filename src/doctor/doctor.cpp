@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "doctor/decode_hypotheses.h"
+#include "doctor/pooled.h"
 #include "doctor/precision_diagnosis.h"
 #include "doctor/search.h"
 #include "doctor/words.h"
@@ -63,7 +64,7 @@ class SideDoctor {
     int64_t wrong = 0;
     for (const CheckpointResult& result : comparison_.checkpoints)
       wrong += (result.*judgement_).defects.empty() ? 0 : 1;
-    if (wrong == 0) return {};
+    if (wrong == 0) return options_.search ? pool() : std::vector<Diagnosis>();
     find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
@@ -87,6 +88,55 @@ class SideDoctor {
   }
 
  private:
+  // Of checkpoints where every row is within its bound.
+  std::vector<Diagnosis> pool() {
+    Progress progress("pooling", std::ssize(comparison_.checkpoints), "checkpoints");
+    for (const CheckpointResult& result : comparison_.checkpoints) {
+      progress.advance(1, 0);
+      const auto id = scope_.ids.find(result.name);
+      if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
+      Case all{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
+      std::erase_if(all.judged, [&](int64_t position) {
+        return !side_.trace->row(result.name, position) || has_non_finite(result.name, position);
+      });
+      all.wrong = all.judged;
+      if (all.wrong.empty()) continue;
+      Examination examination(all, Altered(side_.forwards.front()), deadline_);
+      if (const auto pooled = find_pooled(examination)) add_pooled(result, all, *pooled);
+      side_.trace->release_pages();
+      model_.file().release_pages();
+    }
+    std::vector<Diagnosis> out;
+    for (Found& each : found_) {
+      each.diagnosis.text = sentence(each.diagnosis);
+      out.push_back(std::move(each.diagnosis));
+    }
+    return out;
+  }
+
+  void add_pooled(const CheckpointResult& result, const Case& all, const Pooled& pooled) {
+    for (Found& before : found_)
+      if (before.diagnosis.cause == pooled.hypothesis.cause) {
+        join(before.diagnosis, result, all, 0, {});
+        return;
+      }
+    Found made;
+    made.diagnosis = begin(result, all.wrong);
+    made.diagnosis.rows = 0;  // none is wrong by itself
+    made.diagnosis.cause = pooled.hypothesis.cause;
+    made.diagnosis.parameters = pooled.hypothesis.parameters;
+    made.diagnosis.fix = pooled.hypothesis.fix;
+    made.diagnosis.alternatives = pooled.alternatives;
+    made.diagnosis.text = fmt::format(
+        "{}; no row is beyond its bound, but over {} rows together this explains {:.3g}% of the "
+        "squared error (logarithm of the likelihood ratio: {:.0f}; chance gives at most 32)",
+        pooled.hypothesis.text, pooled.rows, 100 * (1 - pooled.share), pooled.likelihood);
+    made.diagnosis.ratio_before =
+        (result.*judgement_).worst ? (result.*judgement_).worst->ratio() : 0;
+    made.diagnosis.ratio_after = made.diagnosis.ratio_before;
+    found_.push_back(std::move(made));
+  }
+
   // Rounding that is not declared is wrong at most checkpoints: it goes first, and what it explains
   // is not searched for other causes.
   void find_precisions() {
@@ -101,7 +151,10 @@ class SideDoctor {
           ++patient.judged_ops[op.what.index()];
       WrongCheckpoint each{&result, id->second, {}};
       for (const int64_t position : (result.*judgement_).defects)
-        if (!has_non_finite(result.name, position)) each.positions.push_back(position);
+        // Rows of zeros tell nothing of a type.
+        if (!has_non_finite(result.name, position) && largest_in(result.name, position) > 0 &&
+            !is_astray(result.name, id->second, position))
+          each.positions.push_back(position);
       if (!each.positions.empty()) wrong.push_back(std::move(each));
     }
     precisions_ = diagnose_precision(patient, wrong);
@@ -128,6 +181,8 @@ class SideDoctor {
     Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
+      // Another mistake led there.
+      if (!found_.empty() && is_astray(result.name, id->second, position)) continue;
       if (!std::ranges::binary_search(wrong.judged, position))
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
       (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
@@ -179,6 +234,29 @@ class SideDoctor {
     const auto explanation = explain_garbage(examination);
     if (explanation) add(result, all, examination, *explanation);
     return explanation.has_value();
+  }
+
+  double largest_in(const std::string& name, int64_t position) const {
+    const auto row = side_.trace->row(name, position);
+    double out = 0;
+    for (int64_t line = 0; row && line < row->lines; ++line)
+      for (int64_t i = 0; i < row->width; ++i)
+        if (const double size = std::fabs(row->at(line, i)); std::isfinite(size))
+          out = std::max(out, size);
+    return out;
+  }
+
+  // Numbers that single precision has no room for: squares of inputs beyond it, or results below.
+  bool is_astray(const std::string& name, op::ValueId id, int64_t position) const {
+    const double largest = largest_in(name, position);
+    if (largest > 0 && largest < 1e-30) return true;
+    const op::Program& program = side_.forwards.front().program;
+    for (const op::Op& op : program.ops)
+      if (std::ranges::find(op.outputs, id) != op.outputs.end())
+        return std::ranges::any_of(op.inputs, [&](op::ValueId input) {
+          return largest_in(program.value(input).name, position) > 1e15;
+        });
+    return false;
   }
 
   bool has_non_finite(const std::string& name, int64_t position) const {

@@ -17,6 +17,8 @@ struct Options {
   double seconds = 60;              // that it may take, about
   int threads = 0;                  // 0: all cores
   std::string checkpoints = "all";  // as the comparison's
+  // Also for mistakes that no row shows by itself (pooled.h), where nothing else is wrong.
+  bool search = false;
 };
 
 // In order of execution. `scope` is the one that the comparison was made with (parity/compare.h),

@@ -98,6 +98,14 @@ class DoctorDecodings : public testing::TestWithParam<std::string> {
     return false;
   }
 
+  bool is_wild(const Decoding& decoding) const {
+    for (const size_t op : quantized_ops())
+      if (doctor::applies(decoding, weight_at(op)))
+        for (const float number : doctor::decode_all(weight_at(op), decoding, 1))
+          if (!(std::fabs(number) < 1e9F)) return true;
+    return false;
+  }
+
   // In short: a few decodings, each time others.
   std::vector<const Decoding*> chosen() {
     std::vector<const Decoding*> all;
@@ -189,9 +197,11 @@ TEST_P(DoctorDecodings, OfAllTensors) {
       EXPECT_TRUE(first.cause == "weight.decode" || first.cause == "garbage") << first.text;
       if (first.cause != "weight.decode") continue;
       EXPECT_EQ(parameter(first, "format"), GetParam());
-      // Garbage in a stretch of several ops may have any reason.
+      // Garbage in a stretch of several ops may have any reason; and numbers whose squares leave
+      // single precision go wrong everywhere behind.
+      const bool astray = is_wild(*decoding) || set != "ops";
       for (const Diagnosis& each : diagnoses)
-        if (&each != &first && (set == "ops" || each.cause != "garbage"))
+        if (&each != &first && !(astray && (each.cause == "garbage" || each.cause == "unknown")))
           ADD_FAILURE() << each.cause << ": " << each.text;
     }
   }

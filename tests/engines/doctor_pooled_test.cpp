@@ -1,0 +1,119 @@
+// Mistakes that hide in the rounding of a coarse type are found over all rows together; honest
+// engines get no name.
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/test_effort.h"
+#include "doctor/doctor.h"
+#include "lab.h"
+#include "parity/scope.h"
+
+namespace lockstep::engines {
+namespace {
+
+using doctor::Diagnosis;
+using parity::Order;
+
+class DoctorPooled : public testing::TestWithParam<std::string> {
+ protected:
+  DoctorPooled() {
+    RecordProperty("seed", std::to_string(seed_));
+    lab_ = std::make_unique<Lab>(Lab::forged({.arch = GetParam(),
+                                              .layers = 2,
+                                              .width = 64,
+                                              .heads = 4,
+                                              .kv_heads = GetParam() == "gpt2" ? 4 : 2,
+                                              .head_size = 16,
+                                              .feed_forward = 96,
+                                              .vocabulary = 67,
+                                              .biases = true,
+                                              .type = "f32",
+                                              .seed = seed_}));
+    job_.prompt = 20;
+    job_.tokens = random_tokens(seed_, 24, 67);
+    program_ = lab_->program(job_);
+  }
+
+  std::vector<Diagnosis> diagnose(const trace::Trace& suspect) {
+    const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program_);
+    parity::Scope scope;
+    parity::CompareOptions options;
+    options.threads = 1;
+    const auto comparison = parity::compare(honest, suspect, &lab_->model(), options, &scope);
+    LS_CHECK(comparison.ok(), "{}", comparison.error().message);
+    wrong_ = comparison->first_defect.has_value();
+    return doctor::diagnose(*comparison, scope, &lab_->model(),
+                            {.seconds = 60, .threads = 1, .search = true});
+  }
+
+  static std::string tell(const std::vector<Diagnosis>& diagnoses) {
+    std::string out;
+    for (const Diagnosis& each : diagnoses) out += fmt::format("  {}: {}\n", each.cause, each.text);
+    return out;
+  }
+
+  uint64_t seed_ = std::random_device{}();
+  Random choice_{seed_};
+  std::unique_ptr<Lab> lab_;
+  Job job_;
+  op::Program program_;
+  bool wrong_ = false;
+};
+
+std::vector<Style> coarse_engines() {
+  return {{.name = "f32", .order = Order::kLanes8},
+          {.name = "bf16", .activations = DType::kBF16},
+          {.name = "f16", .activations = DType::kF16},
+          {.name = "f16 cache", .kv = DType::kF16},
+          {.name = "int8", .products = "int8:row"},
+          {.name = "e4m3", .products = "e4m3:row", .weights = "e4m3:row"},
+          {.name = "tf32", .factors = "tf32"}};
+}
+
+TEST_P(DoctorPooled, NoNameForHonestEngines) {
+  for (const Style& style : coarse_engines()) {
+    if (!runs_slow_tests() && style.name != "bf16" && choice_.below(3) != 0) continue;
+    const auto diagnoses = diagnose(lab_->record(job_, style, program_));
+    EXPECT_TRUE(diagnoses.empty()) << style.name << ", seed " << seed_ << "\n" << tell(diagnoses);
+  }
+}
+
+TEST_P(DoctorPooled, HiddenBugsAreNamed) {
+  int hidden = 0;
+  int named = 0;
+  const Style style{.name = "bf16", .activations = DType::kBF16};
+  for (const Bug& bug : bugs()) {
+    if (bug.cause.starts_with("precision.") || bug.cause == "garbage" || bug.one_row) continue;
+    const bool sure = bug.name == "attn_norm: epsilon x 100";
+    if (!runs_slow_tests() && !sure && choice_.below(5) != 0) continue;
+    Patient patient(program_);
+    if (!bug.make(patient, bug.outside ? -1 : 1, 5)) continue;
+    SCOPED_TRACE(fmt::format("{}, seed {}", bug.name, seed_));
+    const auto diagnoses = diagnose(lab_->record(job_, style, patient));
+    if (wrong_) continue;
+    ++hidden;
+    for (const Diagnosis& each : diagnoses) {
+      const bool right = each.cause == bug.cause ||
+                         std::ranges::find(each.alternatives, bug.cause) != each.alternatives.end();
+      EXPECT_TRUE(right) << bug.cause << "\n" << tell(diagnoses);
+      EXPECT_FALSE(each.proved);
+    }
+    EXPECT_TRUE(!sure || !diagnoses.empty());
+    named += diagnoses.empty() ? 0 : 1;
+    if (std::getenv("LOCKSTEP_TABLE") != nullptr)
+      fmt::print("{} | {} | {}\n", GetParam(), bug.name,
+                 diagnoses.empty() ? "nothing" : diagnoses[0].text);
+  }
+  if (std::getenv("LOCKSTEP_TABLE") != nullptr)
+    fmt::print("{}: {} hidden, {} named\n", GetParam(), hidden, named);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DoctorPooled, testing::Values("llama", "gpt2", "qwen2"),
+                         [](const auto& parameter) { return parameter.param; });
+
+}  // namespace
+}  // namespace lockstep::engines
