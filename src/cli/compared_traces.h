@@ -24,8 +24,8 @@ struct Compared {
 
 // How far causes are looked for.
 struct Diagnosing {
-  int depth = 0;       // causes, on each side; 0: none
-  double seconds = 0;  // at least; as long as the comparison took in any case
+  int depth = 0;        // causes, on each side; 0: none
+  double seconds = 0;   // at least; as long as the comparison took in any case
   bool search = false;  // also what no row shows by itself (doctor/pooled.h)
 };
 

@@ -151,9 +151,7 @@ class SideDoctor {
           ++patient.judged_ops[op.what.index()];
       WrongCheckpoint each{&result, id->second, {}};
       for (const int64_t position : (result.*judgement_).defects)
-        // Rows of zeros tell nothing of a type.
-        if (!has_non_finite(result.name, position) && largest_in(result.name, position) > 0 &&
-            !is_astray(result.name, id->second, position))
+        if (!has_non_finite(result.name, position) && tells_type(result.name, id->second, position))
           each.positions.push_back(position);
       if (!each.positions.empty()) wrong.push_back(std::move(each));
     }
@@ -257,6 +255,19 @@ class SideDoctor {
           return largest_in(program.value(input).name, position) > 1e15;
         });
     return false;
+  }
+
+  // Rows of zeros tell nothing of a type, nor do inputs that 8-bit types take for zero.
+  bool tells_type(const std::string& name, op::ValueId id, int64_t position) const {
+    if (largest_in(name, position) == 0 || is_astray(name, id, position)) return false;
+    const op::Program& program = side_.forwards.front().program;
+    for (const op::Op& op : program.ops)
+      if (std::ranges::find(op.outputs, id) != op.outputs.end())
+        return std::ranges::none_of(op.inputs, [&](op::ValueId input) {
+          const std::string& read = program.value(input).name;
+          return side_.trace->row(read, position) && largest_in(read, position) < 1e-4;
+        });
+    return true;
   }
 
   bool has_non_finite(const std::string& name, int64_t position) const {
