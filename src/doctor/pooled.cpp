@@ -12,7 +12,7 @@ namespace {
 
 // Of the rows, so many must be nearer to what was recorded: one row that stands out is no mistake
 // of the op.
-constexpr double kMostRows = 0.75;
+constexpr double kNearerRows = 0.75;
 constexpr int64_t kFewestRows = 4;
 // As well supported: so much of the best likelihood.
 constexpr double kAsGood = 0.98;
@@ -109,7 +109,7 @@ class Pool {
         nearer += after->rows[r] < before_.rows[r] ? 1 : 0;
       }
       if (other < kFewestRows ||
-          static_cast<double>(nearer) < kMostRows * static_cast<double>(other))
+          static_cast<double>(nearer) < kNearerRows * static_cast<double>(other))
         continue;
       const double share = after->sum() / before_.sum();
       const double likelihood =
