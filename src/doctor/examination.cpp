@@ -24,8 +24,7 @@ constexpr int64_t kMostDecoded = int64_t{1} << 26;
 std::vector<int64_t> choose_spread(std::span<const int64_t> wrong, bool alone) {
   const size_t last = alone ? wrong.size() - 1 : std::min<size_t>(wrong.size() - 1, 12);
   std::vector<int64_t> out = {wrong[0], wrong[last / 3], wrong[2 * last / 3], wrong[last]};
-  const auto [first, end] = std::ranges::unique(out);
-  out.erase(first, end);
+  out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
