@@ -41,8 +41,8 @@ Operand query_operand(const Arithmetic& a) {
 }
 
 Matrix key_columns(const Matrix& keys) {
-  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
-  Matrix out(keys.columns, (keys.rows + kLanes - 1) / kLanes * kLanes);
+  constexpr auto kEight = static_cast<int64_t>(kTermLanes);
+  Matrix out(keys.columns, (keys.rows + kEight - 1) / kEight * kEight);
   for (int64_t r = 0; r < keys.rows; ++r)
     for (int64_t c = 0; c < keys.columns; ++c) out.row(c)[r] = keys.row(r)[c];
   return out;
@@ -81,8 +81,8 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
       v += scale * of_rounded(*q.rounded, row, query_first, {k.numbers.row(p) + key_first, size});
     return v;
   };
-  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
-  for (int64_t group = first / kLanes * kLanes; group < end; group += kLanes) {
+  constexpr auto kEight = static_cast<int64_t>(kTermLanes);
+  for (int64_t group = first / kEight * kEight; group < end; group += kEight) {
     LaneTerms lanes{.factors = query,
                     .numbers = by_column.row(key_first) + group,
                     .stride = by_column.columns,
@@ -93,7 +93,7 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
     lanes.factors = scaled.data();
     LaneNoise of;
     if (!variance.empty()) lane_noise(lanes, sums, a.compute, nullptr, of);
-    for (int64_t p = std::max(first, group); p < std::min(end, group + kLanes); ++p) {
+    for (int64_t p = std::max(first, group); p < std::min(end, group + kEight); ++p) {
       const auto lane = static_cast<size_t>(p - group);
       double score = sums[lane];
       if (attention.soft_cap > 0)
@@ -170,10 +170,10 @@ void mix_values(const op::Attention& attention, std::span<const double> probs,
          {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
       if (operand.rounds()) of_factors.add(operand, shares, 0, 0);
   std::vector<double> own;
-  constexpr auto kLanes = static_cast<int64_t>(kTermLanes);
-  for (int64_t d = 0; d < attention.value_size; d += kLanes) {
+  constexpr auto kEight = static_cast<int64_t>(kTermLanes);
+  for (int64_t d = 0; d < attention.value_size; d += kEight) {
     const int64_t column = kv_head * attention.value_size + d;
-    const auto lanes = static_cast<size_t>(std::min(kLanes, attention.value_size - d));
+    const auto lanes = static_cast<size_t>(std::min(kEight, attention.value_size - d));
     const auto terms_of = [&](const std::vector<double>& factors, const Matrix& numbers) {
       return LaneTerms{.factors = factors.data(),
                        .numbers = numbers.row(0) + column,

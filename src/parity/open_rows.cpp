@@ -52,7 +52,7 @@ std::vector<Candidate> judged_candidates(const Comparison& c) {
   std::ranges::stable_sort(out, goes_before);
   if (!c.first_defect) return out;
   // The row that the headline is about.
-  std::ranges::stable_partition(out, [&](const Candidate& candidate) {
+  std::stable_partition(out.begin(), out.end(), [&](const Candidate& candidate) {
     return candidate.result->name == c.first_defect->checkpoint &&
            candidate.position == c.first_defect->position &&
            (candidate.side == c.first_defect->side || c.first_defect->side == Side::kBoth);

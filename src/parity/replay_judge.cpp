@@ -138,8 +138,8 @@ std::optional<std::vector<OwnError>> Replay::judge_some(
     return judge_linear(id, positions, worst_so_far);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
-  const auto& [actual, replayed] = *held;
-  const Estimate& estimate = replayed.estimate;
+  const Matrix& actual = held->actual;
+  const Estimate& estimate = held->replayed.estimate;
   const auto columns = static_cast<size_t>(actual.columns);
   const std::vector<double> none(rounding_ ? 0 : columns);
   std::vector<OwnError> out(positions.size());
