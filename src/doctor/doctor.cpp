@@ -187,7 +187,7 @@ class SideDoctor {
     }
     if (!garbage.empty() && is_decoding(result, wrong)) return;
     if (wrong.wrong.empty()) {
-      add_garbage(result, garbage);
+      if (!garbage.empty()) add_garbage(result, garbage);
       return;
     }
     // What was found stays; more is not looked for.

@@ -49,7 +49,8 @@ std::vector<Stored> types() {
       {"f64", Kind::kDouble,
        [=](Random& random, double scale, std::vector<std::byte>& bytes) {
          return put_double(bytes, scale * random.gaussian());
-       }},
+       },
+       100},
       {"f64 that was f32", Kind::kDouble,
        [=](Random& random, double scale, std::vector<std::byte>& bytes) {
          const auto narrow = static_cast<float>(scale * random.gaussian());
