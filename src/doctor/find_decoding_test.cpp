@@ -10,6 +10,7 @@
 
 #include "base/float16.h"
 #include "base/random.h"
+#include "base/test_effort.h"
 #include "doctor/some_blocks.h"
 #include "forge/formats.h"
 #include "parity/test_support.h"
@@ -147,7 +148,7 @@ std::vector<const quant::FormatInfo*> block_formats() {
 }
 
 uint64_t fresh_seed() {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = search_seed();
   testing::Test::RecordProperty("seed", std::to_string(seed));
   return seed;
 }

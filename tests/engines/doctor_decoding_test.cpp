@@ -137,7 +137,7 @@ class DoctorDecodings : public testing::TestWithParam<std::string> {
                  score.silent, score.wrong);
   }
 
-  uint64_t seed_ = std::random_device{}();
+  uint64_t seed_ = search_seed();
   Random choice_{seed_};
   const quant::FormatInfo* format_ = nullptr;
   std::unique_ptr<Lab> lab_;

@@ -56,7 +56,7 @@ class DoctorPooled : public testing::TestWithParam<std::string> {
     return out;
   }
 
-  uint64_t seed_ = std::random_device{}();
+  uint64_t seed_ = search_seed();
   Random choice_{seed_};
   std::unique_ptr<Lab> lab_;
   Job job_;

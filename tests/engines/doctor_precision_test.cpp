@@ -84,7 +84,7 @@ class DoctorPrecisions : public testing::TestWithParam<CoarseModel> {
 
   bool leave_out() { return !runs_slow_tests() && choice_.below(3) != 0; }
 
-  uint64_t seed_ = std::random_device{}();
+  uint64_t seed_ = search_seed();
   Random choice_{seed_};
   std::unique_ptr<Lab> lab_;
   Job job_;
