@@ -164,7 +164,9 @@ TEST_F(RowsTest, HeadsTellWhichOneIsWrong) {
   wrong.at("blk.1.q", 5, width - 1) = NAN;
   wrong.at("blk.0.q", 2, 0) += 0.5;
   const Comparison c = judge(original, wrong);
-  for (const auto& [name, position] : {std::pair("blk.0.q", 2), std::pair("blk.1.q", 5)}) {
+  for (const auto& place : {std::pair("blk.0.q", 2), std::pair("blk.1.q", 5)}) {
+    const char* const name = place.first;
+    const int position = place.second;
     const auto row = std::ranges::find_if(c.opened, [&](const OpenedRow& opened) {
       return opened.checkpoint == name && opened.position == position &&
              opened.side == Side::kSuspect;
