@@ -34,7 +34,7 @@ function causeOf(diagnosis) {
   if (parameters.length > 0) parts.push(element("p", {class: "hint"}, parameters.map(([name, value]) => `${name}: ${Array.isArray(value) ? rangesText(value) : value}`).join(" · ")));
   if (diagnosis.layers?.length > 1) parts.push(element("p", {class: "hint"}, `Layers ${rangesText(diagnosis.layers)}`));
   if (diagnosis.alternatives?.length > 0) parts.push(element("p", {class: "hint"}, `Explains it as well: ${diagnosis.alternatives.join(", ")}`));
-  if (diagnosis.fix) parts.push(element("p", {}, `Look at: ${diagnosis.fix}`));
+  if (diagnosis.fix) parts.push(element("p", {}, diagnosis.fix));
   return element("div", {class: "cause"}, parts);
 }
 
