@@ -149,7 +149,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.text("h1"), "✕" + data["headline"])
         self.assertEqual(self.text("#evidence"), data["page"]["evidence"])
         self.assertIn(data["diagnoses"][0]["text"], self.text(".cause"))
-        self.assertIn(f"compare {self.root / 'reference'} {self.root / 'wrong'} -m {MODEL} --positions 3", self.text("#next code"))
+        self.assertIn(f"doctor {self.root / 'reference'} {self.root / 'wrong'} -m {MODEL}", self.text("#next code"))
         self.assertEqual(self.text("#cell-title"), "blk.1.ffn_act, position 3")
         self.assertIn("ffn_act = silu(ffn_gate) * ffn_up", self.text(".formula"))
         cells = self.browser.eval("[...document.querySelectorAll('#worst tbody tr')[0].cells].map(cell => cell.textContent)")
