@@ -6,7 +6,7 @@ TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 2)
 
 PREFIX ?= /usr/local
 
-.PHONY: install deb wheel run build test test-slow peer-test fuzz bench format clean setup help
+.PHONY: install deb wheel wheel-test run build test test-slow peer-test fuzz bench format clean setup help
 
 help:
 	@echo 'make run        install what is missing, build, and run the main job on a shipped model'
@@ -41,6 +41,10 @@ install:
 
 wheel: setup
 	scripts/wheel
+
+# In empty environments, outside this folder.
+wheel-test: setup
+	LOCKSTEP_CUDA=OFF python3 tests/wheel_test.py
 
 deb: build
 	cpack --config build/CPackConfig.cmake -B dist
