@@ -44,6 +44,18 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def _replace_nothing(source: Path, target: Path) -> None:
+    """Gives a file another name; FileExistsError where that name is taken."""
+    try:
+        os.link(source, target)
+        source.unlink()
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: an empty file holds the place
+        open(target, "x").close()
+        os.replace(source, target)
+
+
 def _forward_entry(forward: Mapping[str, Any]) -> Dict[str, Any]:
     for field, value in forward.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e30
@@ -152,9 +164,8 @@ class TraceWriter:
         if any(self.folder.iterdir()):
             raise FileExistsError(f"{self.folder}: is not empty; a trace is never written over")
         # Of several writers that found the folder empty, one creates the manifest.
-        with open(self.folder / "manifest.json", "x"):
-            self._taken = True
-        self._write_manifest(complete=False)
+        self._write_manifest(complete=False, new=True)
+        self._taken = True
         if self._durable:
             for made in self._made:
                 _sync_folder(made.parent)
@@ -326,7 +337,7 @@ class TraceWriter:
         for array in self._data.values():
             yield array.tobytes()
 
-    def _write_manifest(self, complete: bool) -> None:
+    def _write_manifest(self, complete: bool, new: bool = False) -> None:
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -342,19 +353,23 @@ class TraceWriter:
             "steps": self._steps,
         }
         manifest.update({k: v for k, v in (("notes", self.notes), ("unmapped", self.unmapped)) if v})
-        self._write_aside("manifest.json", [json.dumps(manifest, indent=1).encode() + b"\n"])
+        self._write_aside("manifest.json", [json.dumps(manifest, indent=1).encode() + b"\n"], new)
 
-    def _write_aside(self, name: str, parts: Iterable[bytes]) -> None:
-        """Under another name, to the disk, then to its own name; nothing is left of a failure."""
+    def _write_aside(self, name: str, parts: Iterable[bytes], new: bool = False) -> None:
+        """Under another name, to the disk, then to its own name; nothing is left of a failure.
+
+        `new`: never in the place of another file, and FileExistsError where there is one.
+        """
         target = self.folder / name
-        aside = self.folder / f".{name}.part"
+        aside = self.folder / f".{name}.{'first' if new else 'part'}"
+        file = open(aside, "xb" if new else "wb")
         try:
-            with open(aside, "wb") as file:
+            with file:
                 for part in parts:
                     file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, target)
+            _replace_nothing(aside, target) if new else os.replace(aside, target)
             if self._durable:
                 _sync_folder(self.folder)
         except BaseException:

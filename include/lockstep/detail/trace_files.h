@@ -61,27 +61,32 @@ class PartFile {
   ~PartFile() { drop(); }
 
   bool is_open() const { return file_ != nullptr; }
-  bool open(const std::string& path) {
-    drop();
-    path_ = path;
-    file_ = std::fopen(part().c_str(), "wb");
-    return file_ != nullptr;
-  }
+  bool open(const std::string& path) { return open(path, ".part", "wb"); }
+  // For publish_new(): fails with EEXIST where another process is about to do the same.
+  bool open_new(const std::string& path) { return open(path, ".first", "wbx"); }
   bool write(const void* data, size_t bytes) { return std::fwrite(data, 1, bytes, file_) == bytes; }
   bool write(const std::string& text) { return write(text.data(), text.size()); }
   bool seek(size_t place) { return std::fseek(file_, static_cast<long>(place), SEEK_SET) == 0; }
   // `synced`: it is on the disk before it has its name.
   bool publish(bool synced) {
-    if (synced && !sync_file(file_)) {
-      drop();
-      return false;
+    return close(synced) && (std::rename(part().c_str(), path_.c_str()) == 0 || give_up());
+  }
+  // Never in the place of another file: then it fails with EEXIST.
+  bool publish_new(bool synced) {
+    if (!close(synced)) return false;
+    std::error_code problem;
+    std::filesystem::create_hard_link(part(), path_, problem);
+    if (!problem) {
+      std::remove(part().c_str());
+      return true;
     }
-    const bool written = std::fclose(std::exchange(file_, nullptr)) == 0;
-    if (written && std::rename(part().c_str(), path_.c_str()) == 0) return true;
-    const int problem = errno;
-    std::remove(part().c_str());
-    errno = problem;
-    return false;
+    errno = EEXIST;
+    if (problem == std::errc::file_exists) return give_up();
+    // A file system without links: an empty file holds the place.
+    std::FILE* place = std::fopen(path_.c_str(), "wbx");
+    if (place == nullptr) return give_up();
+    std::fclose(place);
+    return std::rename(part().c_str(), path_.c_str()) == 0 || give_up();
   }
   void drop() {
     if (file_ == nullptr) return;
@@ -92,9 +97,31 @@ class PartFile {
   }
 
  private:
-  std::string part() const { return path_ + ".part"; }
+  std::string part() const { return path_ + suffix_; }
+  bool open(const std::string& path, const char* suffix, const char* mode) {
+    drop();
+    path_ = path;
+    suffix_ = suffix;
+    file_ = std::fopen(part().c_str(), mode);
+    return file_ != nullptr;
+  }
+  bool close(bool synced) {
+    if (synced && !sync_file(file_)) {
+      drop();
+      return false;
+    }
+    return std::fclose(std::exchange(file_, nullptr)) == 0 || give_up();
+  }
+  bool give_up() {
+    const int problem = errno;
+    std::remove(part().c_str());
+    errno = problem;
+    return false;
+  }
+
   std::FILE* file_ = nullptr;
   std::string path_;
+  const char* suffix_ = "";
 };
 
 // A value of a step, dense.
@@ -140,13 +167,13 @@ class TraceFiles {
 
   // The first manifest: of several recorders that found the folder empty, one creates it.
   std::string take_folder(const std::string& text) {
-    std::FILE* place = std::fopen(path("manifest.json").c_str(), "wx");
-    if (place == nullptr && errno == EEXIST)
+    PartFile file;
+    taken_ = file.open_new(path("manifest.json")) && file.write(text) && file.publish_new(durable_);
+    if (!taken_ && errno == EEXIST)
       return "another recording has begun in the folder; a trace is never written over";
-    if (place == nullptr) return cannot_write("manifest.json");
-    std::fclose(place);
-    taken_ = true;
-    if (std::string wrong = write_manifest(text); !wrong.empty() || !durable_) return wrong;
+    if (!taken_) return cannot_write("manifest.json");
+    if (!durable_) return "";
+    if (!sync_folder(folder_.string())) return cannot_write("the folder");
     for (const std::filesystem::path& made : made_)
       if (!sync_folder(made.parent_path().string())) return cannot_write("the folder");
     return "";
