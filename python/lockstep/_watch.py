@@ -10,7 +10,10 @@ from .capture._names import NameMap, Rule
 
 # See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
 See = Callable[[Optional[Rule], str, Any], None]
-FUNCTIONS = ("apply_rotary_pos_emb", "softmax")
+FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax")
+# Which argument or result of a function a rule takes.
+_INPUTS = {"softmax_input": 0, "second_input": 1, "third_input": 2}
+_OUTPUTS = {"first_output": 0, "second_output": 1}
 # Where nothing is computed, or where a value only passes.
 _SILENT = ("Dropout", "Identity", "ModuleList", "ModuleDict", "ParameterList")
 
@@ -170,39 +173,38 @@ class Watcher:
         """Functions that rules name stand in for themselves meanwhile."""
         replaced: List[Tuple[Any, str, Any]] = []
 
-        def replace(owner: Any, function: str, see: Callable[[str, Any, Any], None]) -> None:
+        def replace(owner: Any, function: str, see: Callable[[str, Tuple[Any, ...], Any], None]) -> None:
             original = getattr(owner, function)
             within = self._functions[function]
 
-            def told(argument: Any, result: Any) -> None:
+            def told(arguments: Tuple[Any, ...], result: Any) -> None:
                 if self._inside and self._inside[-1] in within:
-                    see(f"{self._inside[-1]}:{function}", argument, result)
+                    see(f"{self._inside[-1]}:{function}", arguments, result)
 
             told = self._opaque(told)
 
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 result = original(*args, **kwargs)
-                told(args[0] if args else kwargs.get("input"), result)
+                told(args or (kwargs.get("input"),), result)
                 return result
 
             setattr(owner, function, wrapper)
             replaced.append((owner, function, original))
 
-        def rotated(node: str, _: Any, result: Any) -> None:
+        def seen(node: str, arguments: Tuple[Any, ...], result: Any) -> None:
             for rule, name in self._rules(node):
-                self._see(rule, name, result[rule.take == "second_output"])
-
-        def scored(node: str, argument: Any, _: Any) -> None:
-            for rule, name in self._rules(node):
-                self._see(rule, name, argument)
+                if rule.take in _OUTPUTS:
+                    self._see(rule, name, result[_OUTPUTS[rule.take]])
+                else:
+                    self._see(rule, name, arguments[_INPUTS[rule.take]])
 
         try:
-            if "softmax" in self._functions:
-                replace(self._torch.nn.functional, "softmax", scored)
-            owners = {type(module).__module__ for module in self._functions.get("apply_rotary_pos_emb", {}).values()}
-            for owner in sorted(owners):
-                if hasattr(sys.modules.get(owner), "apply_rotary_pos_emb"):
-                    replace(sys.modules[owner], "apply_rotary_pos_emb", rotated)
+            for function, within in self._functions.items():
+                # torch's own, or the one of the file that the module's class is in.
+                owners = {type(module).__module__ for module in within.values()}
+                for owner in ["torch.nn.functional"] if function == "softmax" else sorted(owners):
+                    if hasattr(sys.modules.get(owner), function):
+                        replace(sys.modules[owner], function, seen)
             yield
         finally:
             for owner, function, original in replaced:

@@ -23,6 +23,7 @@ class PlannedWeights : public model::Weights {
     if (name == "output.weight") return !spec_.tied;
     if (name == "rope_freqs.weight") return spec_.rope_factors.kind == RopeFactors::Kind::kShared;
     if (is_rope_factor(name)) return spec_.rope_factors.kind == RopeFactors::Kind::kLongShort;
+    if (name.ends_with(".ffn_norm.weight")) return true;  // what can do without it mostly has it
     // No known model has a bias of the logits, and other engines refuse it.
     return name.ends_with(".bias") && name != "output.bias" && spec_.biases;
   }

@@ -84,6 +84,7 @@ class File {
   // Arrays; integers and floats of any width are converted. Pointers stay valid with the File.
   Result<const std::vector<std::string>*> texts(std::string_view key) const;
   Result<std::vector<int64_t>> integers(std::string_view key) const;
+  Result<std::vector<int64_t>> flags(std::string_view key) const;  // 0 or 1; bools or integers
   Result<std::vector<float>> reals(std::string_view key) const;
 
  private:

@@ -139,6 +139,15 @@ Result<std::vector<int64_t>> File::integers(std::string_view key) const {
   return converted_array<int64_t>(*this, key, "an array of integers below 2^63", kToInteger);
 }
 
+Result<std::vector<int64_t>> File::flags(std::string_view key) const {
+  const auto flag = [](const auto& item) -> std::optional<int64_t> {
+    if (const std::optional<bool> value = to_boolean(item)) return *value ? 1 : 0;
+    const std::optional<int64_t> value = to_integer(item);
+    return value && (*value == 0 || *value == 1) ? value : std::nullopt;
+  };
+  return converted_array<int64_t>(*this, key, "an array of bools, or of 0 and 1", flag);
+}
+
 Result<std::vector<float>> File::reals(std::string_view key) const {
   // A finite f64 that is no finite float is refused rather than turned into infinity.
   const auto fits = [](const auto& item) -> std::optional<double> {

@@ -6,30 +6,81 @@ namespace lockstep::model {
 namespace {
 
 using A = Architecture;
-constexpr auto kRms = op::Norm::Kind::kRms;
 constexpr auto kLayer = op::Norm::Kind::kLayer;
-constexpr auto kLearned = A::Positions::kLearned;
-constexpr auto kAdjacent = A::Positions::kRopeAdjacent;
 constexpr auto kHalves = A::Positions::kRopeHalves;
-constexpr auto kPlain = A::FeedForward::kPlain;
-constexpr auto kGated = A::FeedForward::kGated;
-constexpr auto kFused = A::FeedForward::kGatedFused;
-constexpr auto kIfPresent = A::Bias::kIfPresent;
 constexpr auto kRequired = A::Bias::kRequired;
-constexpr auto kSilu = op::Activate::Kind::kSilu;
 constexpr auto kGeluTanh = op::Activate::Kind::kGeluTanh;
 
 constexpr Architecture kArchitectures[] = {
-    // clang-format off
-    // name      norm    positions  fused  head   qkv         other       feed    activation scales
-    //                              qkv    norms  bias        biases      forward
-    {"gpt2",    kLayer, kLearned,  true,  false, kRequired,  kRequired,  kPlain, kGeluTanh, false},
-    {"llama",   kRms,   kAdjacent, false, false, kIfPresent, kIfPresent, kGated, kSilu,     false},
-    {"qwen2",   kRms,   kHalves,   false, false, kRequired,  kIfPresent, kGated, kSilu,     false},
-    {"qwen3",   kRms,   kHalves,   false, true,  kIfPresent, kIfPresent, kGated, kSilu,     false},
-    {"phi3",    kRms,   kHalves,   true,  false, kIfPresent, kIfPresent, kFused, kSilu,     false},
-    {"granite", kRms,   kAdjacent, false, false, kIfPresent, kIfPresent, kGated, kSilu,     true},
-    // clang-format on
+    {.name = "gpt2",
+     .norm = kLayer,
+     .qkv_bias = kRequired,
+     .other_biases = kRequired,
+     .norm_bias = kRequired,
+     .fused_qkv = true,
+     .feed_forward = A::FeedForward::kPlain,
+     .activation = kGeluTanh,
+     .positions = A::Positions::kLearned},
+    {.name = "llama"},
+    {.name = "qwen2", .qkv_bias = kRequired, .positions = kHalves},
+    {.name = "qwen3", .query_norms = A::QueryNorms::kHeads, .positions = kHalves},
+    {.name = "phi3",
+     .fused_qkv = true,
+     .feed_forward = A::FeedForward::kGatedFused,
+     .positions = kHalves},
+    {.name = "granite", .scales = true},
+    {.name = "gemma2",
+     .norms = A::Norms::kBoth,
+     .activation = kGeluTanh,
+     .positions = kHalves,
+     .window = 4096,
+     .window_period = 2,
+     .score_cap = 50,
+     .logit_cap = 30,
+     .layers_scaled_by_width = 46,
+     .embedding_by_root = true},
+    {.name = "gemma3",
+     .norms = A::Norms::kBoth,
+     .query_norms = A::QueryNorms::kHeads,
+     .activation = kGeluTanh,
+     .positions = kHalves,
+     .window_period = 6,
+     .windowed_rope_scaled = false,
+     .windowed_rope_base = 10000,
+     .layers_scaled_by_width = 62,
+     .embedding_by_root = true},
+    {.name = "olmo2",
+     .norms = A::Norms::kAfter,
+     .query_norms = A::QueryNorms::kRows,
+     .positions = kHalves,
+     .window_period = 4,
+     .windowed_rope_scaled = false},
+    {.name = "smollm3", .unrotated_period = 4},
+    {.name = "glm4", .norms = A::Norms::kBoth, .feed_forward = A::FeedForward::kGatedFused},
+    {.name = "stablelm",
+     .norm = kLayer,
+     .norms = A::Norms::kBeforeOrShared,
+     .query_norms = A::QueryNorms::kOwnHeadsIfPresent,
+     .norm_bias = kRequired,
+     .positions = kHalves},
+    {.name = "phi2",
+     .norm = kLayer,
+     .norms = A::Norms::kShared,
+     .qkv_bias = kRequired,
+     .other_biases = kRequired,
+     .norm_bias = kRequired,
+     .output_bias = kRequired,
+     .feed_forward = A::FeedForward::kPlain,
+     .activation = kGeluTanh,
+     .positions = kHalves},
+    {.name = "starcoder2",
+     .norm = kLayer,
+     .qkv_bias = kRequired,
+     .other_biases = kRequired,
+     .norm_bias = kRequired,
+     .feed_forward = A::FeedForward::kPlain,
+     .activation = kGeluTanh,
+     .positions = kHalves},
 };
 
 }  // namespace

@@ -31,6 +31,19 @@ class Reader {
     return has(name) ? finite(name, take(file_.real(key(name)))) : otherwise;
   }
 
+  // A flag for each layer.
+  std::vector<bool> flags(std::string_view name, int64_t count) {
+    const std::vector<int64_t> found = take(file_.flags(key(name)));
+    if (!std::exchange(failed_, false) && static_cast<int64_t>(found.size()) != count)
+      problem(fmt::format("{} has {} numbers; expected one for each of {} layers", key(name),
+                          found.size(), count));
+    return {found.begin(), found.end()};
+  }
+  bool is_array(std::string_view name) const {
+    const gguf::Value* value = file_.find(key(name));
+    return value != nullptr && value->type() == gguf::Type::kArray;
+  }
+
   std::string_view text_or(std::string_view name, std::string_view otherwise) {
     return take(file_.text_or(key(name), otherwise));
   }
@@ -110,7 +123,53 @@ op::Rope read_rope(Reader& in, const Config& config) {
   return rope;
 }
 
+// Layers with a window may have a base of their own, and no extension of the context.
+op::Rope read_windowed_rope(Reader& in, const Config& config) {
+  op::Rope rope = config.rope;
+  const double base = config.arch->windowed_rope_base;
+  rope.base = in.real_or("rope.freq_base_swa", base > 0 ? base : rope.base);
+  if (rope.base <= 1)
+    in.problem(
+        fmt::format("{} is {}; expected more than 1", in.key("rope.freq_base_swa"), rope.base));
+  if (!config.arch->windowed_rope_scaled) {
+    rope.position_scale = rope.magnitude = 1;
+    rope.yarn.reset();
+  }
+  return rope;
+}
+
+// Which layers have the window: the file's list or period, or the architecture's.
+void read_window(Reader& in, Config& config) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  config.window = in.count_or("attention.sliding_window", config.arch->window, 0);
+  if (in.is_array(kPattern)) {
+    config.windowed = in.flags(kPattern, config.layers);
+    return;
+  }
+  const int64_t period = in.count_or(kPattern, config.arch->window_period, 0);
+  for (int64_t layer = 0; layer < config.layers && period != config.arch->window_period; ++layer)
+    config.windowed.push_back(period == 0 || layer % period != period - 1);
+}
+
+double cap(Reader& in, std::string_view name, double otherwise) {
+  const double found = in.real_or(name, otherwise);
+  if (found < 0) in.problem(fmt::format("{} is {}; expected 0 or more", in.key(name), found));
+  return found;
+}
+
 }  // namespace
+
+bool Config::is_windowed(int64_t layer) const {
+  if (window == 0) return false;
+  if (!windowed.empty()) return windowed[static_cast<size_t>(layer)];
+  return arch->window_period == 0 || layer % arch->window_period != arch->window_period - 1;
+}
+
+bool Config::is_rotated(int64_t layer) const {
+  if (arch->positions == Architecture::Positions::kLearned) return false;
+  return arch->unrotated_period == 0 ||
+         layer % arch->unrotated_period != arch->unrotated_period - 1;
+}
 
 Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
   Config config;
@@ -150,10 +209,16 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
       in.real(config.arch->norm == op::Norm::Kind::kRms ? "attention.layer_norm_rms_epsilon"
                                                         : "attention.layer_norm_epsilon");
   if (config.norm_epsilon < 0) in.problem(fmt::format("norm epsilon is {}", config.norm_epsilon));
-  config.window = in.count_or("attention.sliding_window", 0, 0);
+  read_window(in, config);
 
-  const double usual_scale = 1 / std::sqrt(static_cast<double>(config.head_size));
+  const bool by_width = config.layers == config.arch->layers_scaled_by_width;
+  const double usual_scale =
+      1 / std::sqrt(static_cast<double>(by_width ? config.width / config.heads : config.head_size));
   config.attention_scale = usual_scale;
+  config.score_cap = cap(in, "attn_logit_softcapping", config.arch->score_cap);
+  config.logit_cap = cap(in, "final_logit_softcapping", config.arch->logit_cap);
+  if (config.arch->embedding_by_root)
+    config.embedding_scale = std::sqrt(static_cast<double>(config.width));
   if (config.arch->scales) {
     config.embedding_scale = in.real_or("embedding_scale", 1);
     config.residual_scale = in.real_or("residual_scale", 1);
@@ -164,8 +229,10 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
   }
   config.rope_original_context =
       in.count_or("rope.scaling.original_context_length", config.context_length);
-  if (config.arch->positions != Architecture::Positions::kLearned)
+  if (config.arch->positions != Architecture::Positions::kLearned) {
     config.rope = read_rope(in, config);
+    config.windowed_rope = read_windowed_rope(in, config);
+  }
   if (in.count_or("expert_count", 0, 0) > 0)
     in.problem(
         fmt::format("{} is not 0: mixtures of experts are not supported", in.key("expert_count")));

@@ -22,16 +22,23 @@ struct Config {
   int64_t feed_forward = 0;
   int64_t vocabulary = 0;      // rows of the embedding table
   int64_t context_length = 0;  // trained
-  int64_t window = 0;          // positions that attention sees; 0: all
+  int64_t window = 0;          // positions that windowed layers see; 0: no layer has a window
+  std::vector<bool> windowed;  // by layer, where the file says which have it
   double norm_epsilon = 0;
   double attention_scale = 1;
-  // Granite's; 1 elsewhere.
+  double score_cap = 0;  // 0: none
+  double logit_cap = 0;
+  // Granite's and Gemma's; 1 elsewhere.
   double embedding_scale = 1;
   double residual_scale = 1;
   double logit_divisor = 1;
   // All but the factors, which are tensors and depend on the context (forward.cpp).
   op::Rope rope;
+  op::Rope windowed_rope;  // of layers with a window
   int64_t rope_original_context = 0;
+
+  bool is_windowed(int64_t layer) const;
+  bool is_rotated(int64_t layer) const;  // q and k of the layer
 };
 
 // What the file says, with everything that is missing, mistyped or contradictory added to

@@ -1,6 +1,7 @@
 // Reads from top to bottom as the model runs: embedding, layers (attention, then feed-forward,
-// each added to the residual stream), final norm, logits. Every value has a name; those in
-// lockstep/detail/checkpoints.h are checkpoints, the steps between them are marked inner.
+// each added to the residual stream), final norm, logits. What differs between architectures is
+// their row's (archs.h), what differs between layers is the Config's. Every value has a name; those
+// in lockstep/detail/checkpoints.h are checkpoints, the steps between them are marked inner.
 #include "model/forward.h"
 
 #include <fmt/format.h>
@@ -20,13 +21,15 @@ class ForwardPass {
     program_.vocabulary = config.vocabulary;
     program_.context_length = context_length;
     rope_ = config.rope;
-    if (arch_.positions != Architecture::Positions::kLearned)
-      rope_.factors = rope_factors(config, context_length, weights);
+    windowed_rope_ = config.windowed_rope;
+    if (arch_.positions == Architecture::Positions::kLearned) return;
+    rope_.factors = rope_factors(config, context_length, weights);
+    if (arch_.windowed_rope_scaled) windowed_rope_.factors = rope_.factors;
   }
 
   op::Program build() {
     ValueId stream = embedding();
-    for (layer_ = 0; layer_ < config_.layers; ++layer_) stream = feed_forward(attention(stream));
+    for (layer_ = 0; layer_ < config_.layers; ++layer_) stream = layer(stream);
     layer_ = -1;
     logits(norm(stream, "final_norm", "output_norm"));
     return std::move(program_);
@@ -50,12 +53,31 @@ class ForwardPass {
     return add(op::Scale{config_.embedding_scale}, {token}, value("embedding", width));
   }
 
-  ValueId attention(ValueId stream) {
-    const ValueId normed = norm(stream, "attn_norm", "attn_norm");
-    auto [q, k, v] = queries_keys_values(normed);
-    if (arch_.positions != Architecture::Positions::kLearned) {
-      q = add(rope_, {q}, value("q_rope", config_.heads * config_.head_size));
-      k = add(rope_, {k}, value("k_rope", config_.kv_heads * config_.head_size));
+  ValueId layer(ValueId stream) {
+    using Norms = Architecture::Norms;
+    const bool before = arch_.norms != Norms::kAfter;
+    const bool after = arch_.norms == Norms::kAfter || arch_.norms == Norms::kBoth;
+    const bool shared = arch_.norms == Norms::kShared ||
+                        (arch_.norms == Norms::kBeforeOrShared && !has("ffn_norm.weight"));
+
+    const ValueId seen = before ? norm(stream, "attn_norm", "attn_norm") : stream;
+    ValueId out = attention(seen);
+    if (after) out = norm(out, "attn_post_norm", "post_attention_norm");
+    const ValueId middle = residual(stream, out, "attn_residual");
+
+    const ValueId read = shared ? seen : before ? norm(middle, "ffn_norm", "ffn_norm") : middle;
+    out = feed_forward(read);
+    if (after) out = norm(out, "ffn_post_norm", "post_ffw_norm");
+    return residual(middle, out, "output");
+  }
+
+  ValueId attention(ValueId seen) {
+    const bool windowed = config_.is_windowed(layer_);
+    auto [q, k, v] = queries_keys_values(seen);
+    if (config_.is_rotated(layer_)) {
+      const op::Rope& rope = windowed ? windowed_rope_ : rope_;
+      q = add(rope, {q}, value("q_rope", config_.heads * config_.head_size));
+      k = add(rope, {k}, value("k_rope", config_.kv_heads * config_.head_size));
     }
     const op::Attention attention{
         .heads = config_.heads,
@@ -63,7 +85,8 @@ class ForwardPass {
         .head_size = config_.head_size,
         .value_size = config_.value_size,
         .scale = config_.attention_scale,
-        .window = config_.window,
+        .soft_cap = config_.score_cap,
+        .window = windowed ? config_.window : 0,
     };
     const int64_t mix_width = config_.heads * config_.value_size;
     // Values are numbered, and so recorded, in order of execution.
@@ -71,56 +94,55 @@ class ForwardPass {
     const ValueId probs = value("attn_probs", config_.heads, op::Value::Shape::kScores);
     const ValueId mix = value("attn_mix", mix_width);
     program_.ops.push_back({attention, {q, k, v}, {mix, scores, probs}, layer_});
-    const ValueId out = linear(mix, "attn_out", "attn_output", mix_width, config_.width);
-    return residual(stream, out, "attn_residual");
+    return linear(mix, "attn_out", "attn_output", mix_width, config_.width);
   }
 
   struct Heads {
     ValueId q, k, v;
   };
 
-  Heads queries_keys_values(ValueId normed) {
+  Heads queries_keys_values(ValueId seen) {
     const int64_t q_width = config_.heads * config_.head_size;
     const int64_t k_width = config_.kv_heads * config_.head_size;
     const int64_t v_width = config_.kv_heads * config_.value_size;
-    const bool normed_heads = arch_.head_norms;
-    if (!arch_.fused_qkv)
-      return {projection(normed, "q", q_width, normed_heads),
-              projection(normed, "k", k_width, normed_heads),
-              projection(normed, "v", v_width, false)};
-    const ValueId qkv = linear(normed, "qkv", "attn_qkv", config_.width,
-                               q_width + k_width + v_width, arch_.qkv_bias, kInner);
+    const bool fused = !has("attn_q.weight") && (arch_.fused_qkv || has("attn_qkv.weight"));
+    if (!fused)
+      return {with_query_norm(seen, "q", q_width), with_query_norm(seen, "k", k_width),
+              linear(seen, "v", "attn_v", config_.width, v_width, arch_.qkv_bias)};
+    const ValueId qkv = linear(seen, "qkv", "attn_qkv", config_.width, q_width + k_width + v_width,
+                               arch_.qkv_bias, kInner);
     return {slice(qkv, "q", 0, q_width), slice(qkv, "k", q_width, k_width),
             slice(qkv, "v", q_width + k_width, v_width)};
   }
 
-  // q, k or v from its own weight; Qwen3 normalizes each head of q and k.
-  ValueId projection(ValueId normed, const std::string& name, int64_t width, bool normed_heads) {
+  // q or k from its own weight, normalized where the architecture does that.
+  ValueId with_query_norm(ValueId seen, const std::string& name, int64_t width) {
+    using QueryNorms = Architecture::QueryNorms;
     const std::string weight = "attn_" + name;
-    if (!normed_heads) return linear(normed, name, weight, config_.width, width, arch_.qkv_bias);
+    const bool own = arch_.query_norms == QueryNorms::kOwnHeadsIfPresent;
+    if (arch_.query_norms == QueryNorms::kNone || (own && !has(weight + "_norm.weight")))
+      return linear(seen, name, weight, config_.width, width, arch_.qkv_bias);
     const ValueId raw =
-        linear(normed, name + "_projection", weight, config_.width, width, arch_.qkv_bias, kInner);
-    return norm(raw, name, weight + "_norm", width, config_.head_size);
+        linear(seen, name + "_projection", weight, config_.width, width, arch_.qkv_bias, kInner);
+    const int64_t group = arch_.query_norms == QueryNorms::kRows ? width : config_.head_size;
+    return norm(raw, name, weight + "_norm", width, group, own ? width / group : 1);
   }
 
-  ValueId feed_forward(ValueId stream) {
+  ValueId feed_forward(ValueId read) {
     using FeedForward = Architecture::FeedForward;
     const int64_t hidden = config_.feed_forward;
-    const ValueId normed = norm(stream, "ffn_norm", "ffn_norm");
-    const op::Activate activate{arch_.activation};
     std::vector<ValueId> inputs;
     if (arch_.feed_forward == FeedForward::kGatedFused) {
-      const ValueId both = linear(normed, "ffn_gate_up", "ffn_up", config_.width, 2 * hidden,
+      const ValueId both = linear(read, "ffn_gate_up", "ffn_up", config_.width, 2 * hidden,
                                   arch_.other_biases, kInner);
       inputs = {slice(both, "ffn_gate", 0, hidden), slice(both, "ffn_up", hidden, hidden)};
     } else {
       if (arch_.feed_forward == FeedForward::kGated)
-        inputs.push_back(linear(normed, "ffn_gate", "ffn_gate", config_.width, hidden));
-      inputs.push_back(linear(normed, "ffn_up", "ffn_up", config_.width, hidden));
+        inputs.push_back(linear(read, "ffn_gate", "ffn_gate", config_.width, hidden));
+      inputs.push_back(linear(read, "ffn_up", "ffn_up", config_.width, hidden));
     }
-    const ValueId act = add(activate, inputs, value("ffn_act", hidden));
-    const ValueId out = linear(act, "ffn_out", "ffn_down", hidden, config_.width);
-    return residual(stream, out, "output");
+    const ValueId act = add(op::Activate{arch_.activation}, inputs, value("ffn_act", hidden));
+    return linear(act, "ffn_out", "ffn_down", hidden, config_.width);
   }
 
   ValueId residual(ValueId stream, ValueId branch, const std::string& name) {
@@ -135,14 +157,17 @@ class ForwardPass {
     // A file without its own output matrix uses the embedding table ("tied").
     const std::string name = weights_.has("output.weight") ? "output.weight" : "token_embd.weight";
     const op::Linear head{weights_.matrix(name, config_.vocabulary, config_.width),
-                          weights_.optional_vector("output.bias", config_.vocabulary)};
-    const bool divided = config_.logit_divisor != 1;
-    program_.head = add(head, {normed},
-                        divided ? inner("output_projection", config_.vocabulary)
-                                : value("logits", config_.vocabulary));
+                          bias("output", config_.vocabulary, arch_.output_bias)};
+    const int64_t width = config_.vocabulary;
+    const bool divided = config_.logit_divisor != 1, capped = config_.logit_cap > 0;
+    program_.head =
+        add(head, {normed},
+            divided || capped ? inner("output_projection", width) : value("logits", width));
+    ValueId last = program_.head;
     if (divided)
-      add(op::Scale{1 / config_.logit_divisor}, {program_.head},
-          value("logits", config_.vocabulary));
+      last = add(op::Scale{1 / config_.logit_divisor}, {last},
+                 capped ? inner("output_scaled", width) : value("logits", width));
+    if (capped) add(op::SoftCap{config_.logit_cap}, {last}, value("logits", width));
   }
 
   // The building blocks.
@@ -150,6 +175,9 @@ class ForwardPass {
   static constexpr bool kInner = false;
 
   std::string prefix() const { return layer_ < 0 ? "" : fmt::format("blk.{}.", layer_); }
+
+  // Whether the file has a tensor of the layer.
+  bool has(const std::string& name) const { return weights_.has(prefix() + name); }
 
   ValueId value(const std::string& name, int64_t width,
                 op::Value::Shape shape = op::Value::Shape::kRows, bool checkpoint = true) {
@@ -188,25 +216,29 @@ class ForwardPass {
     return add(op::Slice{first}, {in}, value(name, width));
   }
 
+  // `weights`: how many groups have a weight of their own, 1 where all share one.
   ValueId norm(ValueId in, const std::string& name, const std::string& weight, int64_t width,
-               int64_t group) {
+               int64_t group, int64_t weights) {
     op::Norm what;
     what.kind = arch_.norm;
     what.group = group;
     what.epsilon = config_.norm_epsilon;
-    what.weight = weights_.vector(prefix() + weight + ".weight", group);
-    if (arch_.norm == op::Norm::Kind::kLayer) what.bias = bias(weight, group, arch_.other_biases);
+    const std::string tensor = prefix() + weight + ".weight";
+    what.weight =
+        weights > 1 ? weights_.vectors(tensor, weights, group) : weights_.vector(tensor, group);
+    if (arch_.norm == op::Norm::Kind::kLayer && width == group)
+      what.bias = bias(weight, group, arch_.norm_bias);
     return add(what, {in}, value(name, width));
   }
 
   ValueId norm(ValueId in, const std::string& name, const std::string& weight) {
-    return norm(in, name, weight, config_.width, config_.width);
+    return norm(in, name, weight, config_.width, config_.width, 1);
   }
 
   const Config& config_;
   const Architecture& arch_;
   Weights& weights_;
-  op::Rope rope_;
+  op::Rope rope_, windowed_rope_;
   op::Program program_;
   int64_t layer_ = -1;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -50,6 +51,7 @@ struct Draft {
   void set(const std::string& key, uint32_t value) { entry(key).value = {value}; }
   void set(const std::string& key, float value) { entry(key).value = {value}; }
   void set(const std::string& key, std::string value) { entry(key).value = {std::move(value)}; }
+  void set(const std::string& key, gguf::Array value) { entry(key).value = {std::move(value)}; }
   void erase(const std::string& key) {
     std::erase_if(metadata, [&](const Entry& e) { return e.key == key; });
   }
@@ -67,11 +69,11 @@ struct Draft {
 class ModelTest : public ::testing::Test {
  protected:
   // Seven heads, one of keys and values, a head size other than width / heads.
-  static Draft draft(const std::string& arch, bool biases = false) {
+  static Draft draft(const std::string& arch, bool biases = false, uint32_t layers = 2) {
     Draft d;
     d.set("general.architecture", arch);
     const auto key = [&](const char* name) { return arch + "." + name; };
-    d.set(key("block_count"), 2u);
+    d.set(key("block_count"), layers);
     d.set(key("embedding_length"), 28u);
     d.set(key("attention.head_count"), 7u);
     d.set(key("attention.head_count_kv"), 1u);
@@ -79,11 +81,11 @@ class ModelTest : public ::testing::Test {
     d.set(key("attention.value_length"), 6u);
     d.set(key("feed_forward_length"), 33u);
     d.set(key("context_length"), 64u);
-    d.set(key(arch == "gpt2" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
-          1e-5f);
+    const bool rms = find_architecture(arch)->norm == op::Norm::Kind::kRms;
+    d.set(key(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), 1e-5f);
     Config config;
     config.arch = find_architecture(arch);
-    config.layers = 2;
+    config.layers = layers;
     config.width = 28;
     config.heads = 7;
     config.kv_heads = 1;
@@ -167,7 +169,7 @@ TEST_F(ModelTest, TheProgramSaysWhichProductTheLogitsComeFrom) {
       auto model = load(d);
       ASSERT_TRUE(model.ok()) << model.error().message;
       const op::Program program = *model->program(64);
-      const bool scaled = divided && arch.name == "granite";
+      const bool scaled = (divided && arch.name == "granite") || arch.logit_cap > 0;
       EXPECT_EQ(program.value(program.head).name, scaled ? "output_projection" : "logits");
       const auto made = std::ranges::find_if(
           program.ops, [&](const op::Op& op) { return op.outputs.front() == program.head; });
@@ -216,6 +218,86 @@ TEST_F(ModelTest, AnotherArchitectureListsWhatIsSupported) {
       "architecture 'mamba' is not supported; supported: gpt2, llama, qwen2, qwen3, phi3, granite");
   d.erase("general.architecture");
   EXPECT_SAYS(failure(d), "general.architecture");
+}
+
+// The attention ops of a file's layers.
+std::vector<op::Attention> attentions(const Model& model) {
+  std::vector<op::Attention> out;
+  const op::Program program = *model.program(64);
+  for (const op::Op& op : program.ops)
+    if (const auto* attention = std::get_if<op::Attention>(&op.what)) out.push_back(*attention);
+  return out;
+}
+
+TEST_F(ModelTest, WindowsFollowTheArchitectureOrTheFile) {
+  Draft d = draft("gemma3", false, 7);
+  d.set("gemma3.attention.sliding_window", 5u);
+  const auto windows = [&](const Draft& of) {
+    const auto model = load(of);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    std::vector<int64_t> out;
+    for (const op::Attention& attention : attentions(*model)) out.push_back(attention.window);
+    return out;
+  };
+  EXPECT_EQ(windows(d), (std::vector<int64_t>{5, 5, 5, 5, 5, 0, 5}));
+  d.set("gemma3.attention.sliding_window_pattern", 2u);
+  EXPECT_EQ(windows(d), (std::vector<int64_t>{5, 0, 5, 0, 5, 0, 5}));
+  d.set("gemma3.attention.sliding_window_pattern", 0u);
+  EXPECT_EQ(windows(d), (std::vector<int64_t>(7, 5)));
+  d.set("gemma3.attention.sliding_window_pattern",
+        gguf::Array{std::vector<bool>{true, false, false, true, false, false, false}});
+  EXPECT_EQ(windows(d), (std::vector<int64_t>{5, 0, 0, 5, 0, 0, 0}));
+  d.set("gemma3.attention.sliding_window_pattern", gguf::Array{std::vector<bool>(6)});
+  EXPECT_SAYS(failure(d),
+              "gemma3.attention.sliding_window_pattern has 6 numbers; expected one for "
+              "each of 7 layers");
+  d.set("gemma3.attention.sliding_window_pattern", gguf::Array{std::vector<int32_t>(7, 2)});
+  EXPECT_SAYS(failure(d), "an array of bools, or of 0 and 1");
+}
+
+TEST_F(ModelTest, WindowedLayersHaveTheirOwnRotation) {
+  Draft d = draft("gemma3", false, 7);
+  d.set("gemma3.attention.sliding_window", 5u);
+  d.set("gemma3.rope.freq_base", 1e6f);
+  d.set("gemma3.rope.scaling.type", std::string("linear"));
+  d.set("gemma3.rope.scaling.factor", 8.0f);
+  const auto model = load(d);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  std::vector<std::pair<double, double>> ropes;
+  const op::Program program = *model->program(64);
+  for (const op::Op& op : program.ops)
+    if (const auto* rope = std::get_if<op::Rope>(&op.what))
+      ropes.emplace_back(rope->base, rope->position_scale);
+  ASSERT_EQ(ropes.size(), 14U);
+  for (size_t i = 0; i < ropes.size(); ++i)
+    EXPECT_EQ(ropes[i], i / 2 == 5 ? std::pair(1e6, 0.125) : std::pair(1e4, 1.0)) << i;
+}
+
+TEST_F(ModelTest, SomeLayersDoNotRotate) {
+  const auto model = load(draft("smollm3", false, 9));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  std::set<int64_t> rotated;
+  const op::Program program = *model->program(64);
+  for (const op::Op& op : program.ops)
+    if (std::holds_alternative<op::Rope>(op.what)) rotated.insert(op.layer);
+  EXPECT_EQ(rotated, (std::set<int64_t>{0, 1, 2, 4, 5, 6, 8}));
+}
+
+TEST_F(ModelTest, ScoresAndLogitsAreCapped) {
+  Draft d = draft("gemma2");
+  const auto caps = [&](const Draft& of) {
+    const auto model = load(of);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    const op::Program program = *model->program(64);
+    const auto* last = std::get_if<op::SoftCap>(&program.ops.back().what);
+    return std::pair(attentions(*model)[0].soft_cap, last != nullptr ? last->cap : 0);
+  };
+  EXPECT_EQ(caps(d), std::pair(50.0, 30.0));
+  d.set("gemma2.attn_logit_softcapping", 7.0f);
+  d.set("gemma2.final_logit_softcapping", 0.0f);
+  EXPECT_EQ(caps(d), std::pair(7.0, 0.0));
+  d.set("gemma2.final_logit_softcapping", -1.0f);
+  EXPECT_SAYS(failure(d), "gemma2.final_logit_softcapping is -1; expected 0 or more");
 }
 
 TEST_F(ModelTest, HostileCountsAreErrorsAndCostNothing) {

@@ -22,6 +22,12 @@ class Weights {
     return find(name, {columns, rows});
   }
   op::Weight vector(const std::string& name, int64_t size) { return find(name, {size}); }
+  // Several vectors, one after another, as one.
+  op::Weight vectors(const std::string& name, int64_t count, int64_t size) {
+    op::Weight all = find(name, {size, count});
+    all.columns *= std::exchange(all.rows, 1);
+    return all;
+  }
   std::optional<op::Weight> optional_vector(const std::string& name, int64_t size) {
     if (!has(name)) return std::nullopt;
     return vector(name, size);

@@ -50,8 +50,11 @@ struct Norm {
   Kind kind = Kind::kRms;
   int64_t group = 0;
   double epsilon = 0;
-  Weight weight;  // [group]
+  Weight weight;  // [group], for all groups, or as wide as the row
   std::optional<Weight> bias;
+
+  // Where in the weight the numbers of a group begin that begins at column `first` of the row.
+  int64_t weight_of(int64_t first) const { return weight.columns == group ? 0 : first; }
 };
 
 // out = weight · x + bias
@@ -118,6 +121,12 @@ struct Scale {
   double factor = 1;
 };
 
-using What = std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale>;
+// out = cap * tanh(x / cap)
+struct SoftCap {
+  double cap = 1;
+};
+
+using What =
+    std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale, SoftCap>;
 
 }  // namespace lockstep::op

@@ -55,8 +55,9 @@ struct Carry {
         const double mean = norm.kind == op::Norm::Kind::kLayer ? sum / n : 0;
         const double total = squares / n - square(mean) + norm.epsilon;
         for (int64_t i = 0; i < norm.group; ++i)
-          out.row(t)[first + i] = of(0, t, first + i) / total *
-                                  square(static_cast<double>(weight[static_cast<size_t>(i)]));
+          out.row(t)[first + i] =
+              of(0, t, first + i) / total *
+              square(static_cast<double>(weight[static_cast<size_t>(norm.weight_of(first) + i)]));
       }
   }
 
@@ -109,6 +110,13 @@ struct Carry {
 
   void operator()(const op::Scale& scale) const {
     each([&](int64_t t, int64_t i) { return square(scale.factor) * of(0, t, i); });
+  }
+
+  void operator()(const op::SoftCap& soft) const {
+    each([&](int64_t t, int64_t i) {
+      const double y = std::tanh(inputs[0]->row(t)[i] / soft.cap);
+      return square(1 - square(y)) * of(0, t, i);
+    });
   }
 };
 

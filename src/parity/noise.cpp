@@ -59,15 +59,17 @@ struct Call {
   void operator()(const op::Norm& norm) const {
     const auto n = static_cast<double>(norm.group);
     const bool layer = norm.kind == op::Norm::Kind::kLayer;
-    std::vector<float> weight(static_cast<size_t>(norm.group));
-    quant::decode(norm.weight.format->format(), norm.weight.row(0), norm.group, weight.data());
+    std::vector<float> weights(static_cast<size_t>(norm.weight.columns));
+    quant::decode(norm.weight.format->format(), norm.weight.row(0), norm.weight.columns,
+                  weights.data());
     // Vectors are rounded as matrices are, where that is to a plain type.
     const double plain_weights = a.weights && a.weights->is_plain() ? a.weights->unit : 0;
     const double of_product = square(a.compute) / 3;
     parallel_rows(out.rows, 16 * out.columns, threads, [&](int64_t t) {
-      std::vector<double> terms(weight.size());
+      std::vector<double> terms(static_cast<size_t>(norm.group));
       for (int64_t first = 0; first < out.columns; first += norm.group) {
         const double* x = input(0).row(t) + first;
+        const float* weight = weights.data() + norm.weight_of(first);
         double mean = 0;
         for (int64_t i = 0; i < norm.group; ++i) mean += x[i];
         mean = layer ? mean / n : 0;
@@ -192,6 +194,18 @@ struct Call {
       const double y = out.values[i];
       return handed_on(y, a) + of_operand(y, a) +
              (scale.factor != 1 ? rounded_once(y, std::max(a.compute, kSingle)) : 0);
+    });
+  }
+
+  void operator()(const op::SoftCap& soft) const {
+    // x / cap, a function that is approximated, and a product.
+    const double function = std::max(a.compute, kSingle);
+    each([&](size_t i) {
+      const double y = out.values[i];
+      const double x = input(0).values[i];
+      const double slope = 1 - square(y / soft.cap);
+      return handed_on(y, a) + of_operand(slope * x, a) + 9 * rounded_once(y, function) +
+             rounded_once(slope * x, function);
     });
   }
 };

@@ -248,7 +248,8 @@ class HonestEngine : public exec::Executor {
         for (const T value : x) squares.push_back(value * value);
         const T scale = 1 / std::sqrt(sum(squares) / n + static_cast<T>(norm.epsilon));
         for (size_t i = 0; i < x.size(); ++i)
-          out.row(t)[first + static_cast<int64_t>(i)] = x[i] * scale * weight[i] + bias[i];
+          out.row(t)[first + static_cast<int64_t>(i)] =
+              x[i] * scale * weight[static_cast<size_t>(norm.weight_of(first)) + i] + bias[i];
       }
   }
 
@@ -334,6 +335,12 @@ class HonestEngine : public exec::Executor {
   void run(const op::Scale& scale, const Inputs& in, Tokens, Rows<T>& out) const {
     for (size_t i = 0; i < out.values.size(); ++i)
       out.values[i] = static_cast<T>(scale.factor) * in[0].values[i];
+  }
+
+  void run(const op::SoftCap& soft, const Inputs& in, Tokens, Rows<T>& out) const {
+    const T cap = static_cast<T>(soft.cap);
+    for (size_t i = 0; i < out.values.size(); ++i)
+      out.values[i] = cap * std::tanh(in[0].values[i] / cap);
   }
 
   void run(const op::Attention&, const Inputs&, Tokens, Rows<T>&) const {}

@@ -102,6 +102,9 @@ void add_rows(std::vector<OpCase>& out) {
     out.push_back({fmt::format("scale of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
                      b.add(op::Scale{0.22}, {b.input(width, 1, true)}, width);
                    }});
+    out.push_back({fmt::format("soft cap of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
+                     b.add(op::SoftCap{30}, {b.input(width, 40, true)}, width);
+                   }});
     out.push_back({fmt::format("slice of {}", width), Rounding::kNone, [=](CaseBuilder& b) {
                      b.add(op::Slice{3}, {b.input(width + 5, 1, true)}, width);
                    }});

@@ -13,10 +13,18 @@ import transformers
 import peer  # noqa: F401: the way to our package
 from lockstep.capture import transformers as capture
 
-LAYERS = 3
+LAYERS = 7  # a whole period of every pattern of layers, and one more
 WIDTH = 48
 VOCABULARY = 101
 CONTEXT = 256
+
+
+ADDED_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight; files hold the sum
+
+
+def arch_of(config):
+    """What GGUF files call the architecture."""
+    return {"gemma3_text": "gemma3", "phi": "phi2"}.get(config.model_type, config.model_type)
 
 
 def _common(heads, kv_heads, ff):
@@ -64,7 +72,29 @@ def config_of(arch, options):
             },
         ),
     }
+    layer_norm = {"layer_norm_eps": 1e-5}
+    # A query scale other than the head's size has no place in a GGUF file.
+    gemma = {**_common(6, 3, 67), "head_dim": 14, "query_pre_attn_scalar": 14, "sliding_window": 11,
+             "hidden_activation": "gelu_pytorch_tanh"}  # fmt: skip
+    half = {"partial_rotary_factor": 0.5}
+    kinds |= {
+        "gemma2": (transformers.Gemma2Config, {**gemma, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
+        "gemma3": (transformers.Gemma3TextConfig, gemma),
+        "olmo2": (transformers.Olmo2Config, _common(6, 3, 67)),
+        "smollm3": (transformers.SmolLM3Config, _common(6, 3, 67)),
+        "glm4": (transformers.Glm4Config, {**_common(4, 2, 67), "head_dim": 12, "attention_bias": True}),
+        "stablelm": (transformers.StableLmConfig, {**_common(4, 2, 67), **layer_norm, "use_qkv_bias": True}),
+        "phi2": (transformers.PhiConfig, {**_common(4, 4, 67), **layer_norm, "hidden_act": "gelu_new"}),
+        "starcoder2": (transformers.Starcoder2Config,
+                       {**_common(6, 3, 67), "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None}),
+    }  # fmt: skip
     kind, usual = kinds[arch]
+    if arch in ("glm4", "stablelm", "phi2"):
+        return kind(**{**usual, **_rope(**half), **options})
+    if arch == "gemma3":
+        other = {"rope_type": "default", "rope_theta": 1000.0}
+        scaled = {"rope_type": "linear", "rope_theta": 30000.0, "factor": 8.0}
+        return kind(**{**usual, "rope_parameters": {"full_attention": scaled, "sliding_attention": other}, **options})
     return kind(**{**usual, **_rope(), **options})
 
 
@@ -76,7 +106,8 @@ def random_model(config, seed):
         for name, weight in model.named_parameters():
             values = torch.randn(weight.shape, generator=random)
             if weight.dim() == 1:
-                values = 0.3 * values + (0.0 if name.endswith("bias") else 1.0)
+                zero = name.endswith("bias") or (arch_of(config) in ADDED_ONE and "norm" in name)
+                values = 0.3 * values + (0.0 if zero else 1.0)
             elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
                 fan_in = weight.shape[0 if config.model_type == "gpt2" and "lm_head" not in name else 1]
                 values *= 2 / math.sqrt(fan_in)
@@ -106,7 +137,14 @@ _NAMES = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    # Gemma, OLMo 2, GLM 4
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+    "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+    # Phi 2, StarCoder 2
+    "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "model.final_layernorm": "output_norm",
+    "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
 }  # fmt: skip
+_AFTER_ATTENTION = ("gemma2", "gemma3", "olmo2")  # whose post_attention_layernorm is what its name says
 
 
 def _gguf_name(full_name, arch):
@@ -115,12 +153,14 @@ def _gguf_name(full_name, arch):
     if not name.startswith(prefix):
         return f"{names[name]}.{kind}"
     index, inner = name.removeprefix(prefix).split(".", 1)
+    if inner == "post_attention_layernorm" and arch in _AFTER_ATTENTION:
+        return f"blk.{index}.post_attention_norm.{kind}"
     return f"blk.{index}.{names[inner]}.{kind}"
 
 
 def _paired_heads(name, config):
     """Of q and k of the architectures whose files have other pairs than transformers; 0: as they are."""
-    if config.model_type not in ("llama", "granite"):
+    if config.model_type not in ("llama", "granite", "smollm3"):
         return 0
     return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2], 0)
 
@@ -131,13 +171,24 @@ def _transposed(name, value, arch):
 
 def _tensors(model):
     """(GGUF name, array) of every weight."""
+    arch = arch_of(model.config)
+    heads_norms = {}  # weights of each head's own norm
     for full_name, weight in model.named_parameters():
-        name, value = _gguf_name(full_name, model.config.model_type), weight.detach().numpy()
+        if "_layernorm.norms." in full_name:
+            of, _, head = full_name.removesuffix(".weight").partition("_layernorm.norms.")
+            heads_norms.setdefault(of, {})[int(head)] = weight.detach().numpy()
+            continue
+        name, value = _gguf_name(full_name, arch), weight.detach().numpy()
+        if arch in ADDED_ONE and "norm" in name:
+            value = (value.astype(np.float32) + np.float32(1)).astype(np.float64)
         if _transposed(name, value, model.config.model_type):
             value = value.T
         if heads := _paired_heads(name, model.config):
             value = value[_pairs(heads, value.shape[0] // heads)]
         yield name, value
+    for of, norms in heads_norms.items():
+        layer, which = of.removeprefix("model.layers.").split(".self_attn.")
+        yield f"blk.{layer}.attn_{which}_norm.weight", np.stack([norms[head] for head in sorted(norms)])
 
 
 def _config_of_file(reader, tensors):
@@ -211,7 +262,7 @@ def _llama3_factors(config, head_size):
 
 def export(model, path):
     config = model.config
-    arch = config.model_type
+    arch = arch_of(config)
     writer = gguf.GGUFWriter(path, arch)
     writer.add_string("tokenizer.ggml.model", "none")
     writer.add_vocab_size(VOCABULARY)
@@ -225,13 +276,27 @@ def export(model, path):
     else:
         head_size = getattr(config, "head_dim", None) or WIDTH // config.num_attention_heads
         rope = config.rope_parameters
+        if arch == "gemma3":
+            writer.add_float32("gemma3.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
+            rope = rope["full_attention"]
         writer.add_feed_forward_length(config.intermediate_size)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        if arch in ("stablelm", "phi2", "starcoder2"):
+            writer.add_layer_norm_eps(config.norm_epsilon if arch == "starcoder2" else config.layer_norm_eps)
+        else:
+            writer.add_layer_norm_rms_eps(config.rms_norm_eps)
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_key_length(head_size)
         writer.add_value_length(head_size)
         writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
         writer.add_rope_freq_base(rope["rope_theta"])
+        if arch in ("gemma2", "gemma3"):
+            writer.add_sliding_window(config.sliding_window)
+        if arch == "gemma2":
+            writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        if arch in ("gemma2", "gemma3") and config.final_logit_softcapping:
+            writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        if arch == "stablelm":
+            writer.add_parallel_residual(config.use_parallel_residual)
         if rope["rope_type"] == "llama3":
             factors = np.array(list(_llama3_factors(config, head_size)), np.float32)
             writer.add_tensor("rope_freqs.weight", factors)

@@ -12,108 +12,152 @@ struct CheckpointRow {
   std::string_view name;           // N stands for the number of the layer
   std::string_view shape;          // by the sizes that docs/checkpoints.md explains
   std::string_view sets;           // that have it, of kCheckpointSets
-  std::string_view architectures;  // that have it
+  std::string_view architectures;  // that have it: names, "all", or "all but" names
   std::string_view formula;
   std::string_view notes;
 };
 
 inline constexpr std::string_view kCheckpointSets[] = {"logits", "layers", "ops", "all"};
 
-inline constexpr std::string_view kEveryArchitecture = "gpt2 llama qwen2 qwen3 phi3 granite";
-inline constexpr std::string_view kAllButGpt2 = "llama qwen2 qwen3 phi3 granite";
+inline constexpr std::string_view kAllArchitectures = "all";
+inline constexpr std::string_view kWithPostNorms = "gemma2 gemma3 olmo2 glm4";
 inline constexpr std::string_view kScoresShape = "[heads, tokens, positions]";
 
 // In order of execution.
 inline constexpr CheckpointRow kCheckpointRows[] = {
-    {"embedding", "[tokens, width]", "layers ops all", kEveryArchitecture,
+    {"embedding", "[tokens, width]", "layers ops all", kAllArchitectures,
      "embedding = embedding_scale * token_embd.weight[token] + position_embd.weight[position]",
-     "The second term exists in gpt2 alone. `embedding_scale` is 1 except in granite."},
-    {"blk.N.attn_norm", "[tokens, width]", "ops all", kEveryArchitecture,
+     "The second term exists in gpt2 alone. `embedding_scale` is the file's in granite and "
+     "sqrt(width) in gemma2 and gemma3; elsewhere it is 1."},
+    {"blk.N.attn_norm", "[tokens, width]", "ops all", "all but olmo2",
      "attn_norm = x / sqrt(mean(x^2) + epsilon) * attn_norm.weight",
      "x is `embedding` in layer 0, and the `output` of the layer before in all others. The mean is "
-     "over the row. In gpt2: (x - mean(x)) / sqrt(variance(x) + epsilon) * attn_norm.weight + "
-     "attn_norm.bias, where the variance is the mean of (x - mean(x))^2."},
-    {"blk.N.q", "[tokens, heads * head_size]", "ops all", kEveryArchitecture,
+     "over the row. In gpt2, phi2, stablelm and starcoder2: (x - mean(x)) / sqrt(variance(x) + "
+     "epsilon) * attn_norm.weight + attn_norm.bias, where the variance is the mean of (x - "
+     "mean(x))^2. The files of gemma2 and gemma3 hold the weight with its 1 added."},
+    {"blk.N.q", "[tokens, heads * head_size]", "ops all", kAllArchitectures,
      "q = attn_q.weight · attn_norm + attn_q.bias",
-     "After the bias, before the rotation, and without the scale of the scores. gpt2 and phi3 "
-     "take the first heads * head_size numbers of attn_qkv.weight · attn_norm + attn_qkv.bias. In"
-     " qwen3 `q` is what the norm of heads gives: each head of the product, x / sqrt(mean(x^2) + "
-     "epsilon) * attn_q_norm.weight. The order within a head is that of the GGUF file. In llama "
-     "and granite the two numbers of a rotating pair lie side by side, where Hugging Face's files"
-     " have them half a head apart."},
-    {"blk.N.k", "[tokens, kv_heads * head_size]", "ops all", kEveryArchitecture,
+     "After the bias, before the rotation, and without the scale of the scores. A file with "
+     "attn_qkv.weight (gpt2, phi3) takes the first heads * head_size numbers of attn_qkv.weight · "
+     "attn_norm + attn_qkv.bias. In qwen3 and gemma3 `q` is what the norm of heads gives: each "
+     "head "
+     "of the product, x / sqrt(mean(x^2) + epsilon) * attn_q_norm.weight; in olmo2 the same norm "
+     "of "
+     "the whole row; in stablelm, where the file has attn_q_norm.weight, each head with the mean "
+     "taken off and a weight of its own. In olmo2 the product is with the input of the layer, "
+     "`embedding` or the `output` of the layer before: there is no norm before it. The order "
+     "within a head is that of the GGUF file. In llama, granite and "
+     "smollm3 the two numbers of a rotating pair lie side by side, where Hugging Face's files have "
+     "them half a head apart."},
+    {"blk.N.k", "[tokens, kv_heads * head_size]", "ops all", kAllArchitectures,
      "k = attn_k.weight · attn_norm + attn_k.bias",
-     "As `q`: after the bias, before the rotation. gpt2 and phi3 take the numbers that follow "
-     "those "
-     "of q in attn_qkv.weight · attn_norm + attn_qkv.bias. In qwen3 each head is normalized with "
-     "attn_k_norm.weight."},
-    {"blk.N.v", "[tokens, kv_heads * value_size]", "ops all", kEveryArchitecture,
+     "As `q`: after the bias, before the rotation. A file with attn_qkv.weight takes the numbers "
+     "that follow those of q in attn_qkv.weight · attn_norm + attn_qkv.bias. Norms as those of "
+     "`q`, "
+     "with attn_k_norm.weight. In olmo2 the product is with `embedding` or the `output` of the "
+     "layer "
+     "before."},
+    {"blk.N.v", "[tokens, kv_heads * value_size]", "ops all", kAllArchitectures,
      "v = attn_v.weight · attn_norm + attn_v.bias",
-     "After the bias; values are never rotated or normalized. gpt2 and phi3 take the last numbers "
-     "of attn_qkv.weight · attn_norm + attn_qkv.bias."},
-    {"blk.N.q_rope", "[tokens, heads * head_size]", "ops all", kAllButGpt2,
+     "After the bias; values are never rotated or normalized. A file with attn_qkv.weight takes "
+     "the "
+     "last numbers of attn_qkv.weight · attn_norm + attn_qkv.bias. In olmo2 the product is with "
+     "`embedding` or the `output` of the layer before."},
+    {"blk.N.q_rope", "[tokens, heads * head_size]", "ops all", "all but gpt2",
      "(q_rope[a], q_rope[b]) = magnitude * (q[a] cos(w) - q[b] sin(w), q[a] sin(w) + q[b] cos(w))",
      "The angle w of pair i is position * frequency(i), with the absolute position. Pairs within a "
-     "head: (2i, 2i + 1) in llama and granite, (i, i + dims / 2) in qwen2, qwen3 and phi3. "
+     "head: (2i, 2i + 1) in llama, granite, smollm3 and glm4, (i, i + dims / 2) in the others. "
      "frequency(i) = base^(-2i / dims), divided by the factor of the pair where the file has "
      "rope_freqs.weight or rope_factors_long.weight and rope_factors_short.weight. Numbers of a "
      "head beyond `dims` are copied. `magnitude` is 1, unless the file asks for another. Linear "
-     "scaling and YaRN change frequencies and magnitude as the file says. Without the scale of the "
-     "scores."},
-    {"blk.N.k_rope", "[tokens, kv_heads * head_size]", "ops all", kAllButGpt2,
+     "scaling and YaRN change frequencies and magnitude as the file says. In gemma3 layers with a "
+     "window have another base (10000, or the file's `rope.freq_base_swa`) and no scaling; in "
+     "olmo2 "
+     "they have no scaling. In smollm3 the last of every four layers does not rotate and has no "
+     "`q_rope`. Without the scale of the scores."},
+    {"blk.N.k_rope", "[tokens, kv_heads * head_size]", "ops all", "all but gpt2",
      "(k_rope[a], k_rope[b]) = magnitude * (k[a] cos(w) - k[b] sin(w), k[a] sin(w) + k[b] cos(w))",
      "As `q_rope`, from `k`. Recorded as computed, before it is rounded to the type of the cache."},
-    {"blk.N.attn_scores", kScoresShape, "all", kEveryArchitecture,
+    {"blk.N.attn_scores", kScoresShape, "all", kAllArchitectures,
      "attn_scores[h, t, p] = scale * (q_rope[t, head h] · k_rope[p, head h / (heads / kv_heads)])",
      "After the scale and after the mask, before the softmax. `scale` is 1 / sqrt(head_size); in "
-     "granite it is the file's `attention.scale`, if the file has one. Mask: minus infinity where"
-     " p is after the position of token t. A model with a window of W positions masks what is W "
-     "or more before that position too. An engine may mask with any number below -5000 in place "
-     "of minus infinity. Columns beyond the last position of the step are padding, which nobody "
-     "looks at. The keys are those of the cache. gpt2 has `q` and `k` in place of the rotated "
-     "ones."},
-    {"blk.N.attn_probs", kScoresShape, "all", kEveryArchitecture,
+     "granite it is the file's `attention.scale`, if the file has one; in gemma2 of 46 layers and "
+     "gemma3 of 62 layers it is 1 / sqrt(width / heads). gemma2 then caps: cap * tanh(score / "
+     "cap), "
+     "with the file's `attn_logit_softcapping`. Mask: minus infinity where p is after the position "
+     "of token t. A layer with a window of W positions masks what is W or more before that "
+     "position "
+     "too. In gemma2 the last of every two layers has no window, in gemma3 the last of every six, "
+     "in "
+     "olmo2 the last of every four, unless the file says otherwise. An engine may mask with any "
+     "number below -5000 in place of minus infinity. Columns beyond the last position of the step "
+     "are padding, which nobody looks at. The keys are those of the cache. Layers without rotation "
+     "have `q` and `k` in place of the rotated ones."},
+    {"blk.N.attn_probs", kScoresShape, "all", kAllArchitectures,
      "attn_probs[h, t, p] = exp(attn_scores[h, t, p]) / sum over p of exp(attn_scores[h, t, p])",
      "The softmax of `attn_scores`: each row of positions sums to 1. Masked positions are 0."},
-    {"blk.N.attn_mix", "[tokens, heads * value_size]", "ops all", kEveryArchitecture,
+    {"blk.N.attn_mix", "[tokens, heads * value_size]", "ops all", kAllArchitectures,
      "attn_mix[t, head h] = sum over p of attn_probs[h, t, p] * v[p, head h / (heads / kv_heads)]",
      "Before the output projection, the heads one after another. The values `v` are those of the "
      "cache."},
-    {"blk.N.attn_out", "[tokens, width]", "ops all", kEveryArchitecture,
+    {"blk.N.attn_out", "[tokens, width]", "ops all", kAllArchitectures,
      "attn_out = attn_output.weight · attn_mix + attn_output.bias",
-     "Before `residual_scale` (granite) and before the sum with the residual stream."},
-    {"blk.N.attn_residual", "[tokens, width]", "ops all", kEveryArchitecture,
+     "Before `attn_post_norm`, before `residual_scale` (granite) and before the sum with the "
+     "residual stream."},
+    {"blk.N.attn_post_norm", "[tokens, width]", "ops all", kWithPostNorms,
+     "attn_post_norm = x / sqrt(mean(x^2) + epsilon) * post_attention_norm.weight",
+     "x is `attn_out`."},
+    {"blk.N.attn_residual", "[tokens, width]", "ops all", kAllArchitectures,
      "attn_residual = x + residual_scale * attn_out",
-     "x is the input of the layer: `embedding` or the `output` of the layer before. "
-     "`residual_scale` is 1 except in granite."},
-    {"blk.N.ffn_norm", "[tokens, width]", "ops all", kEveryArchitecture,
+     "x is the input of the layer: `embedding` or the `output` of the layer before. Where there is "
+     "an `attn_post_norm`, it stands in place of `attn_out`. `residual_scale` is 1 except in "
+     "granite. In phi2, and in stablelm without ffn_norm.weight, the blocks stand side by side: "
+     "`attn_residual` is only a step to `output` there."},
+    {"blk.N.ffn_norm", "[tokens, width]", "ops all", "all but olmo2 phi2",
      "ffn_norm = x / sqrt(mean(x^2) + epsilon) * ffn_norm.weight",
-     "x is `attn_residual`. In gpt2 as `attn_norm` there, with ffn_norm.weight and ffn_norm.bias."},
-    {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all", kAllButGpt2,
+     "x is `attn_residual`. In gpt2, stablelm and starcoder2 as `attn_norm` there, with "
+     "ffn_norm.weight and ffn_norm.bias. A file of stablelm without ffn_norm.weight has none."},
+    {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all", "all but gpt2 phi2 starcoder2",
      "ffn_gate = ffn_gate.weight · ffn_norm + ffn_gate.bias",
-     "Before the activation. phi3 takes the first half of ffn_up.weight · ffn_norm + ffn_up.bias."},
-    {"blk.N.ffn_up", "[tokens, feed_forward]", "ops all", kEveryArchitecture,
+     "Before the activation. phi3 and glm4 take the first half of ffn_up.weight · ffn_norm + "
+     "ffn_up.bias. In olmo2 the product is with `attn_residual`; where there is no `ffn_norm` "
+     "because the blocks stand side by side, it is with `attn_norm`."},
+    {"blk.N.ffn_up", "[tokens, feed_forward]", "ops all", kAllArchitectures,
      "ffn_up = ffn_up.weight · ffn_norm + ffn_up.bias",
-     "Before the activation. phi3 takes the second half of that product."},
-    {"blk.N.ffn_act", "[tokens, feed_forward]", "ops all", kEveryArchitecture,
+     "Before the activation. phi3 and glm4 take the second half of that product. In olmo2 the "
+     "product is with `attn_residual`; where the blocks stand side by side, it is with "
+     "`attn_norm`."},
+    {"blk.N.ffn_act", "[tokens, feed_forward]", "ops all", kAllArchitectures,
      "ffn_act = silu(ffn_gate) * ffn_up",
-     "silu(x) = x / (1 + exp(-x)). In gpt2: gelu(ffn_up), in the form with tanh: gelu(x) = 0.5 * x "
-     "* (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."},
-    {"blk.N.ffn_out", "[tokens, width]", "ops all", kEveryArchitecture,
+     "silu(x) = x / (1 + exp(-x)). In gemma2 and gemma3: gelu(ffn_gate) * ffn_up; in gpt2, phi2 "
+     "and "
+     "starcoder2: gelu(ffn_up). The form with tanh: gelu(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * "
+     "(x "
+     "+ 0.044715 * x^3)))."},
+    {"blk.N.ffn_out", "[tokens, width]", "ops all", kAllArchitectures,
      "ffn_out = ffn_down.weight · ffn_act + ffn_down.bias",
-     "Before `residual_scale` (granite) and before the sum with the residual stream."},
-    {"blk.N.output", "[tokens, width]", "layers ops all", kEveryArchitecture,
+     "Before `ffn_post_norm`, before `residual_scale` (granite) and before the sum with the "
+     "residual "
+     "stream."},
+    {"blk.N.ffn_post_norm", "[tokens, width]", "ops all", kWithPostNorms,
+     "ffn_post_norm = x / sqrt(mean(x^2) + epsilon) * post_ffw_norm.weight", "x is `ffn_out`."},
+    {"blk.N.output", "[tokens, width]", "layers ops all", kAllArchitectures,
      "output = attn_residual + residual_scale * ffn_out",
-     "What the layer hands to the next one. `residual_scale` is 1 except in granite."},
-    {"final_norm", "[tokens, width]", "layers ops all", kEveryArchitecture,
+     "What the layer hands to the next one. Where there is an `ffn_post_norm`, it stands in place "
+     "of "
+     "`ffn_out`. `residual_scale` is 1 except in granite."},
+    {"final_norm", "[tokens, width]", "layers ops all", kAllArchitectures,
      "final_norm = x / sqrt(mean(x^2) + epsilon) * output_norm.weight",
-     "x is the `output` of the last layer. In gpt2 as `attn_norm` there, with output_norm.weight "
-     "and output_norm.bias."},
-    {"logits", "[tokens, vocabulary]", "logits layers ops all", kEveryArchitecture,
+     "x is the `output` of the last layer. In gpt2, phi2, stablelm and starcoder2 as `attn_norm` "
+     "there, with output_norm.weight and output_norm.bias."},
+    {"logits", "[tokens, vocabulary]", "logits layers ops all", kAllArchitectures,
      "logits = (output.weight · final_norm + output.bias) / logit_scale",
      "Before temperature, penalties and softmax. A file without output.weight uses "
-     "token_embd.weight in its place. `logit_scale` is 1 except in granite. A trace may hold the "
-     "last rows of a step alone: most engines compute no others."},
+     "token_embd.weight in its place. `logit_scale` is 1 except in granite. gemma2 then caps: cap "
+     "* "
+     "tanh(logits / cap), with the file's `final_logit_softcapping`; so does gemma3 if the file "
+     "has "
+     "that key. A trace may hold the last rows of a step alone: most engines compute no others."},
 };
 
 // Whether a list of words parted by spaces has a word.
@@ -124,6 +168,15 @@ inline constexpr bool has_word(std::string_view words, std::string_view wanted) 
     words.remove_prefix(end == std::string_view::npos ? words.size() : end + 1);
   }
   return false;
+}
+
+// Whether an architecture has a checkpoint in some layer.
+inline constexpr bool exists_in(const CheckpointRow& row, std::string_view architecture) {
+  if (row.architectures == kAllArchitectures) return true;
+  const std::string_view but = "all but ";
+  if (row.architectures.substr(0, but.size()) == but)
+    return !has_word(row.architectures.substr(but.size()), architecture);
+  return has_word(row.architectures, architecture);
 }
 
 // The name within its layer: "q" of "blk.N.q" and of "blk.7.q"; others as they are.

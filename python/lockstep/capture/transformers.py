@@ -1,6 +1,6 @@
 """Records what Hugging Face transformers computes: forward hooks on its modules, by name.
 
-gpt2, llama, qwen2, qwen3, phi3 and granite with every checkpoint; other architectures with the outputs of their layers
+All architectures that Lockstep runs with every checkpoint; other architectures with the outputs of their layers
 and the logits. A folder on disk is enough; nothing is downloaded for one.
 """
 

@@ -24,10 +24,11 @@ struct Evaluate {
     const auto epsilon = static_cast<float>(norm.epsilon);
     for (int64_t first = 0; first < call.width; first += norm.group) {
       const float* x = call.inputs[0] + first;
+      const float* weight = call.weight + norm.weight_of(first);
       if (norm.kind == op::Norm::Kind::kRms)
-        call.kernels.rms_norm(x, call.weight, epsilon, norm.group, call.out + first);
+        call.kernels.rms_norm(x, weight, epsilon, norm.group, call.out + first);
       else
-        call.kernels.layer_norm(x, call.weight, call.bias, epsilon, norm.group, call.out + first);
+        call.kernels.layer_norm(x, weight, call.bias, epsilon, norm.group, call.out + first);
     }
   }
 
@@ -76,6 +77,10 @@ struct Evaluate {
 
   void operator()(const op::Scale& scale) const {
     call.kernels.scale(call.inputs[0], static_cast<float>(scale.factor), call.width, call.out);
+  }
+
+  void operator()(const op::SoftCap& soft) const {
+    call.kernels.soft_cap(call.inputs[0], static_cast<float>(soft.cap), call.width, call.out);
   }
 
   void operator()(const op::Linear&) const { LS_CHECK(false, "a product is no row op"); }

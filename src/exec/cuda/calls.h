@@ -64,6 +64,7 @@ struct RowTask {
     kGeluErf,
     kAdd,
     kScale,
+    kSoftCap,
     kPrepare,  // a becomes `codes` and, padded with zeros, `out`, for one token; or `largest`
     kAppend,   // a and b go to the cache as keys and values
   };
@@ -76,6 +77,7 @@ struct RowTask {
   float factor = 0;                             // epsilon, or the factor of a Scale
   int64_t group = 0;                            // of a norm; the first column of a Slice
   const float* weight = nullptr;
+  bool own_weights = false;  // each group of a norm has its own
   const float* bias = nullptr;
   const float* cosines = nullptr;  // [tokens, pairs]
   const float* sines = nullptr;

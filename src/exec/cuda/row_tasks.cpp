@@ -21,6 +21,7 @@ class Describer {
     out.group = norm.group;
     out.factor = static_cast<float>(norm.epsilon);
     out.weight = parts_.weights.vector(norm.weight);
+    out.own_weights = norm.weight.columns != norm.group;
     if (norm.bias) out.bias = parts_.weights.vector(*norm.bias);
   }
   void describe(const op::Slice& slice, RowTask& out) const {
@@ -52,6 +53,10 @@ class Describer {
   void describe(const op::Scale& scale, RowTask& out) const {
     out.kind = RowTask::Kind::kScale;
     out.factor = static_cast<float>(scale.factor);
+  }
+  void describe(const op::SoftCap& soft, RowTask& out) const {
+    out.kind = RowTask::Kind::kSoftCap;
+    out.factor = static_cast<float>(soft.cap);
   }
   template <class Other>
   void describe(const Other&, RowTask&) const {

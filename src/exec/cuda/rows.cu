@@ -36,8 +36,8 @@ __device__ void for_each(Columns columns, Read&& read, Write&& write) {
 // One group of numbers, by `threads` threads of which this is number `thread`; `sum` adds up over
 // them.
 template <class Sum>
-__device__ void normalize_group(const RowTask& task, const float* x, float* out, int thread,
-                                int threads, Sum&& sum) {
+__device__ void normalize_group(const RowTask& task, const float* x, const float* weight,
+                                float* out, int thread, int threads, Sum&& sum) {
   const bool layer = task.kind == RowTask::Kind::kLayerNorm;
   const int size = static_cast<int>(task.group);
   const auto count = static_cast<float>(size);
@@ -58,7 +58,7 @@ __device__ void normalize_group(const RowTask& task, const float* x, float* out,
   for_several(
       thread, size, threads,
       [&](int i) {
-        return make_float3(x[i], task.weight[i], task.bias != nullptr ? task.bias[i] : 0.0f);
+        return make_float3(x[i], weight[i], task.bias != nullptr ? task.bias[i] : 0.0f);
       },
       [&](int i, float3 at) {
         const float y = (at.x - mean) * factor * at.y;
@@ -72,13 +72,14 @@ __device__ void normalize(const RowTask& task, const float* x, float* out, Colum
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int group = static_cast<int>(task.group);
   if (group == task.width) {
-    normalize_group(task, x, out, thread, threads,
+    normalize_group(task, x, task.weight, out, thread, threads,
                     [&](float value) { return block_sum(value, shared); });
     return;
   }
   for (int first = columns.begin + thread / kWarp * group; first < columns.end;
        first += threads / kWarp * group)
-    normalize_group(task, x + first, out + first, thread % kWarp, kWarp, warp_sum);
+    normalize_group(task, x + first, task.weight + (task.own_weights ? first : 0), out + first,
+                    thread % kWarp, kWarp, warp_sum);
 }
 
 __device__ void rotate(const RowTask& task, int64_t t, const float* x, float* out,
@@ -242,6 +243,10 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
         case Kind::kScale:
           for_each(
               columns, [&](int i) { return task.factor * a[i]; }, keep);
+          break;
+        case Kind::kSoftCap:
+          for_each(
+              columns, [&](int i) { return task.factor * tanhf(a[i] / task.factor); }, keep);
           break;
         case Kind::kPrepare:
           if (task.largest != nullptr)

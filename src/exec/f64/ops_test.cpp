@@ -120,6 +120,7 @@ TEST_F(FastOps, OtherOpsHaveThem) {
     expect_same(op::Activate{}, {&x, &y}, 512, threads);
     expect_same(op::Add{}, {&x, &y}, 512, threads);
     expect_same(op::Scale{0.3}, {&x}, 512, threads);
+    expect_same(op::SoftCap{2.5}, {&x}, 512, threads);
     expect_same(op::Slice{100}, {&x}, 77, threads);
   }
   const op::Weight table = weight(quant::Format::kQ8_0, 5, 512);

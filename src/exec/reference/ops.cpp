@@ -70,7 +70,7 @@ struct Call {
         const double variance = squares.value() / count;
         const double factor = 1 / std::sqrt(variance + norm.epsilon);
         for (int64_t i = 0; i < norm.group; ++i) {
-          const auto w = static_cast<size_t>(i);
+          const auto w = static_cast<size_t>(norm.weight_of(first) + i);
           out.row(t)[first + i] = ((x[i] - mean) - rest) * factor * weight[w] + bias[w];
         }
       }
@@ -180,6 +180,11 @@ struct Call {
   void operator()(const op::Scale& scale) const {
     for (size_t i = 0; i < out.values.size(); ++i)
       out.values[i] = scale.factor * input(0).values[i];
+  }
+
+  void operator()(const op::SoftCap& soft) const {
+    for (size_t i = 0; i < out.values.size(); ++i)
+      out.values[i] = soft.cap * std::tanh(input(0).values[i] / soft.cap);
   }
 };
 

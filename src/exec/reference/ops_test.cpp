@@ -268,6 +268,19 @@ TEST_F(Ops, ActivationsHaveTheirKnownValues) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(gated[i], silu[i] * gate.values[i]);
 }
 
+TEST_F(Ops, SoftCap) {
+  Matrix x = matrix(1, 7);
+  x.values = {0, -0.0, 1e-300, 30, -3000, 7, std::numeric_limits<double>::infinity()};
+  const auto y = run(op::SoftCap{30}, {&x}, 7).values;
+  EXPECT_EQ(y[0], 0);
+  EXPECT_TRUE(std::signbit(y[1]));
+  EXPECT_NEAR(y[2] / 1e-300, 1, 1e-15);
+  EXPECT_EQ(y[3], 30 * std::tanh(1.0));
+  EXPECT_EQ(y[4], -30);
+  EXPECT_EQ(y[5], 30 * std::tanh(7.0 / 30));
+  EXPECT_EQ(y[6], 30);
+}
+
 TEST_F(Ops, AddAndScale) {
   const Matrix x = matrix(2, 7);
   const Matrix y = matrix(2, 7);

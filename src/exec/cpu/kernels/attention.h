@@ -76,9 +76,7 @@ inline float soften(const Pass& pass, int64_t c, int64_t base, float* scores) {
   const AttentionCall& call = pass.call;
   const F factor = f_set(call.scale);
   for (int64_t i = 0; i < kSpan; i += 16) f_store(scores + i, f_mul(f_load(scores + i), factor));
-  if (call.soft_cap > 0)
-    for (int64_t i = 0; i < kSpan; ++i)
-      scores[i] = call.soft_cap * __builtin_tanhf(scores[i] / call.soft_cap);
+  if (call.soft_cap > 0) soft_cap(scores, call.soft_cap, kSpan, scores);
   const int64_t begin = pass.first_seen(c) - base, end = pass.position(c) + 1 - base;
   for (int64_t i = 0; i < kSpan && i < begin; ++i) scores[i] = kNever;
   for (int64_t i = end < 0 ? 0 : end; i < kSpan; ++i) scores[i] = kNever;

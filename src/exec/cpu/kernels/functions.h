@@ -6,14 +6,15 @@
 namespace lockstep::exec::cpu {
 namespace {
 
-// e^x within about one unit in the last place; 0 far below, infinity far above, NaN for NaN.
-LS_LANE F f_exp(F x) {
-  // x = n ln 2 + r with |r| <= ln 2 / 2; a polynomial for e^r; times 2^n in two steps, so that
-  // results below the smallest normal number come out rounded, not cut off. The bounds keep n in
-  // range; f_min and f_max return their second operand where the first is a NaN.
-  const F bounded = f_max(f_set(-110.0f), f_min(f_set(89.0f), x));
-  const F n = f_from_i(i_from_f(f_mul(bounded, f_set(1.44269504f))));
-  F r = f_fma(n, f_set(-0.693359375f), bounded);
+// e^x = 2^n (1 + p), where n is a whole number and |p| < 0.42.
+struct Power {
+  F n, p;
+};
+
+LS_LANE Power f_power(F x) {
+  // x = n ln 2 + r with |r| <= ln 2 / 2; a polynomial for e^r - 1.
+  const F n = f_from_i(i_from_f(f_mul(x, f_set(1.44269504f))));
+  F r = f_fma(n, f_set(-0.693359375f), x);
   r = f_fma(n, f_set(2.12194440e-4f), r);
   F p = f_set(1.9841270e-4f);
   p = f_fma(p, r, f_set(1.3888889e-3f));
@@ -21,15 +22,34 @@ LS_LANE F f_exp(F x) {
   p = f_fma(p, r, f_set(4.1666667e-2f));
   p = f_fma(p, r, f_set(1.6666667e-1f));
   p = f_fma(p, r, f_set(0.5f));
-  p = f_fma(f_mul(r, r), p, r);
-  p = f_add(p, f_set(1));
-  const I whole = i_from_f(n);
+  return {n, f_fma(f_mul(r, r), p, r)};
+}
+
+// 2^n for a whole number within the range of normal numbers.
+LS_LANE F f_two_to(I n) {
+  return f_from_bits(i_add(i_set(0x3f800000), i_shift_left<23>(n)));
+}
+
+// e^x within about one unit in the last place; 0 far below, infinity far above, NaN for NaN.
+LS_LANE F f_exp(F x) {
+  // Times 2^n in two steps, so that results below the smallest normal number come out rounded, not
+  // cut off. The bounds keep n in range; f_min and f_max return their second operand where the
+  // first is a NaN.
+  const Power power = f_power(f_max(f_set(-110.0f), f_min(f_set(89.0f), x)));
+  const I whole = i_from_f(power.n);
   const I half = i_shift_right<1>(whole);
-  const I one = i_set(0x3f800000);
-  const F first = f_from_bits(i_add(one, i_shift_left<23>(half)));
-  const I rest = i_sub(whole, half);
-  const F second = f_from_bits(i_add(one, i_shift_left<23>(rest)));
-  return f_mul(f_mul(p, first), second);
+  const F sum = f_add(power.p, f_set(1));
+  return f_mul(f_mul(sum, f_two_to(half)), f_two_to(i_sub(whole, half)));
+}
+
+// tanh(x) = (e^2x - 1) / (e^2x + 1), a few units in the last place at any x: e^2x - 1 is not a
+// difference where it is small. Beyond the bounds tanh is 1 or -1.
+LS_LANE F f_tanh(F x) {
+  const F bounded = f_max(f_set(-20.0f), f_min(f_set(20.0f), x));
+  const Power power = f_power(f_add(bounded, bounded));
+  const F scale = f_two_to(i_from_f(power.n));
+  const F less_one = f_fma(power.p, scale, f_sub(scale, f_set(1)));
+  return f_div(less_one, f_add(less_one, f_set(2)));
 }
 
 // Calls body(load, store) for 16 lanes at a time, the last ones perhaps fewer.
@@ -76,6 +96,13 @@ void add(const float* x, const float* y, int64_t count, float* out) {
 
 void scale(const float* x, float factor, int64_t count, float* out) {
   each_lane(count, out, [&](const auto& load) { return f_mul(load(x), f_set(factor)); });
+}
+
+// cap * tanh(x / cap)
+void soft_cap(const float* x, float cap, int64_t count, float* out) {
+  each_lane(count, out, [&](const auto& load) {
+    return f_mul(f_set(cap), f_tanh(f_div(load(x), f_set(cap))));
+  });
 }
 
 void to_half(const float* x, int64_t count, uint16_t* out) {

@@ -85,6 +85,7 @@ struct Kernels {
   void (*gelu_tanh)(const float* x, const float* other, int64_t count, float* out);
   void (*add)(const float* x, const float* y, int64_t count, float* out);
   void (*scale)(const float* x, float factor, int64_t count, float* out);
+  void (*soft_cap)(const float* x, float cap, int64_t count, float* out);
   void (*to_half)(const float* x, int64_t count, uint16_t* out);
 };
 

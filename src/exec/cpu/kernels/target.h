@@ -32,6 +32,7 @@ const Kernels LS_TARGET = {
     .gelu_tanh = gelu_tanh,
     .add = add,
     .scale = scale,
+    .soft_cap = soft_cap,
     .to_half = to_half,
 };
 

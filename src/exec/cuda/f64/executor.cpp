@@ -225,6 +225,7 @@ class DoubleExecutor : public Executor {
                 .bias = bias,
                 .out = to,
                 .groups = out.count() / norm->group,
+                .weights = norm->weight.columns / norm->group,
                 .group = norm->group,
                 .epsilon = norm->epsilon,
                 .layer = norm->kind == op::Norm::Kind::kLayer},
@@ -262,6 +263,8 @@ class DoubleExecutor : public Executor {
                    stream_);
     else if (std::holds_alternative<op::Add>(op.what))
       run_add(x(0), x(1), out.count(), to, stream_);
+    else if (const auto* soft = std::get_if<op::SoftCap>(&op.what))
+      run_soft_cap(x(0), soft->cap, out.count(), to, stream_);
     else
       run_scale(x(0), std::get<op::Scale>(op.what).factor, out.count(), to, stream_);
     return {};

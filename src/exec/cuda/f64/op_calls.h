@@ -15,11 +15,12 @@ void run_widen(const float* in, int64_t stride, int64_t rows, int64_t columns, d
                cudaStream_t stream);
 
 struct NormCall64 {
-  const double* x = nullptr;  // [groups, group]
-  const float* weight = nullptr;
-  const float* bias = nullptr;  // may be null
+  const double* x = nullptr;      // [groups, group]
+  const float* weight = nullptr;  // [weights, group]: groups take them in turn
+  const float* bias = nullptr;    // may be null
   double* out = nullptr;
   int64_t groups = 0;
+  int64_t weights = 1;
   int64_t group = 0;
   double epsilon = 0;
   bool layer = false;
@@ -64,6 +65,8 @@ void run_attention(const AttentionCall64& call, cudaStream_t stream);
 void run_activate(op::Activate::Kind kind, const double* x, const double* y, int64_t count,
                   double* out, cudaStream_t stream);
 void run_add(const double* x, const double* y, int64_t count, double* out, cudaStream_t stream);
+// out = cap * tanh(x / cap)
+void run_soft_cap(const double* x, double cap, int64_t count, double* out, cudaStream_t stream);
 void run_scale(const double* x, double factor, int64_t count, double* out, cudaStream_t stream);
 
 }  // namespace lockstep::exec::cuda

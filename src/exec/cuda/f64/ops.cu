@@ -71,6 +71,7 @@ __device__ double block_max(double value) {
 // A block has one group.
 __global__ void norm_kernel(const __grid_constant__ NormCall64 call) {
   const double* x = call.x + int64_t{blockIdx.x} * call.group;
+  const float* weight = call.weight + int64_t{blockIdx.x} % call.weights * call.group;
   double* out = call.out + int64_t{blockIdx.x} * call.group;
   const auto count = static_cast<double>(call.group);
   // The mean in two parts: beside a large one, what its rounding loses is not small.
@@ -87,7 +88,7 @@ __global__ void norm_kernel(const __grid_constant__ NormCall64 call) {
   const double factor = 1 / sqrt(squares / count + call.epsilon);
   for (int64_t i = threadIdx.x; i < call.group; i += kOfABlock) {
     const double bias = call.bias != nullptr ? static_cast<double>(call.bias[i]) : 0;
-    out[i] = ((x[i] - mean) - rest) * factor * static_cast<double>(call.weight[i]) + bias;
+    out[i] = ((x[i] - mean) - rest) * factor * static_cast<double>(weight[i]) + bias;
   }
 }
 
@@ -208,6 +209,10 @@ void run_activate(op::Activate::Kind kind, const double* xs, const double* facto
 
 void run_add(const double* x, const double* y, int64_t count, double* out, cudaStream_t stream) {
   for_each(count, stream, [=] __device__(int64_t i) { out[i] = x[i] + y[i]; });
+}
+
+void run_soft_cap(const double* x, double cap, int64_t count, double* out, cudaStream_t stream) {
+  for_each(count, stream, [=] __device__(int64_t i) { out[i] = cap * tanh(x[i] / cap); });
 }
 
 void run_scale(const double* x, double factor, int64_t count, double* out, cudaStream_t stream) {

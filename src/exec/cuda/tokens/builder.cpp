@@ -186,7 +186,8 @@ class TokenPass::Builder {
       const RowTask described = describe_task(pass_.parts_, *task, pass_.buffers_, 1, 0);
       if (const auto* norm = std::get_if<op::Norm>(&before.what)) {
         if (norm->kind != op::Norm::Kind::kRms || norm->group != call.attention.head_size ||
-            side->heads.norm_weight != nullptr || !take_shared<float>(epsilon, described.factor))
+            norm->weight.columns != norm->group || side->heads.norm_weight != nullptr ||
+            !take_shared<float>(epsilon, described.factor))
           return false;
         side->heads.norm_weight = described.weight;
         side->heads.normed = described.out;
