@@ -23,6 +23,17 @@ inline int rounds(int all) {
 #endif
 }
 
+// Of many cases, whether this one is taken: a third under sanitizers, others in each run. All of
+// them by `make test-slow`.
+inline bool takes([[maybe_unused]] size_t number) {
+#ifdef LOCKSTEP_SANITIZED
+  static const size_t first = std::random_device{}() % 3;
+  return runs_slow_tests() || number % 3 == first;
+#else
+  return true;
+#endif
+}
+
 // Searches among many hypotheses are right nearly always, not always. Tests that hold them to it
 // take the same numbers each time, or fresh ones where that is asked for.
 inline uint64_t search_seed() {

@@ -96,8 +96,7 @@ TEST_P(Corpus, CorrectEnginesRaiseNoAlarm) {
 
 TEST_P(Corpus, BugsAreFoundWhereTheyAre) {
   std::vector<std::string> sets = {"ops"};
-  if (small_ || thorough()) sets.push_back(kThin);
-  if (thorough() || (small_ && runs_slow_tests())) sets.insert(sets.end(), {"all", "layers"});
+  if (thorough() || (small_ && runs_slow_tests())) sets = {"ops", kThin, "all", "layers"};
   const Style wrong{.name = "wrong", .order = Order::kLanes8};
   int64_t number = 0;
   std::string drowned;

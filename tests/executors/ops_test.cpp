@@ -1,6 +1,7 @@
 // Every op on the fast executors, against the reference.
 #include <random>
 
+#include "base/test_effort.h"
 #include "executors/op_cases.h"
 #include "executors/run.h"
 
@@ -9,11 +10,17 @@ namespace {
 
 class CpuOps : public ::testing::Test {
  protected:
+  static std::vector<OpCase> cases() {
+    std::vector<OpCase> all = op_cases();
+    std::erase_if(all, [number = size_t{0}](const OpCase&) mutable { return !takes(number++); });
+    return all;
+  }
+
   uint64_t seed_ = std::random_device{}();
 };
 
 TEST_F(CpuOps, AgreeWithTheReference) {
-  for (const OpCase& item : op_cases()) {
+  for (const OpCase& item : cases()) {
     SCOPED_TRACE(fmt::format("{}, seed {}", item.name, seed_));
     CaseBuilder builder(seed_);
     item.build(builder);
@@ -31,7 +38,7 @@ TEST_F(CpuOps, AgreeWithTheReference) {
 // The same bits on every kind of machine, for any number of threads, however the tokens are cut
 // into steps, straight from the file, and unwatched.
 TEST_F(CpuOps, GiveTheSameBitsInEveryWay) {
-  for (const OpCase& item : op_cases()) {
+  for (const OpCase& item : cases()) {
     CaseBuilder builder(seed_);
     item.build(builder);
     const op::Program& program = builder.finish();
