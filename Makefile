@@ -69,7 +69,7 @@ test-slow: build
 	cmake --build --preset release -j $(JOBS) --target all peer_programs
 	ctest --preset slow -j $(TESTS_AT_ONCE)
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
-	cmake --build --preset asan -j $(JOBS) --target fuzzers
+	cmake --build --preset asan -j $(JOBS) --target fuzzers executors_test cli_test
 	ctest --preset asan-slow -j $(TESTS_AT_ONCE)
 
 peer-test: build
