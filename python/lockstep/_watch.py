@@ -11,9 +11,14 @@ from .capture._names import NameMap, Rule
 # See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
 See = Callable[[Optional[Rule], str, Any], None]
 FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax")
-# Which argument or result of a function a rule takes.
-_INPUTS = {"softmax_input": 0, "second_input": 1, "third_input": 2}
-_OUTPUTS = {"first_output": 0, "second_output": 1}
+# What a rule takes of a function: of its arguments and of its results.
+_OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
+    "softmax_input": lambda arguments, _: arguments[0],
+    "query": lambda arguments, _: arguments[1],
+    "new_keys": lambda arguments, _: arguments[2][..., -arguments[1].shape[-2] :, :],  # those before are the cache's
+    "first_output": lambda _, results: results[0],
+    "second_output": lambda _, results: results[1],
+}
 # Where nothing is computed, or where a value only passes.
 _SILENT = ("Dropout", "Identity", "ModuleList", "ModuleDict", "ParameterList")
 
@@ -193,10 +198,7 @@ class Watcher:
 
         def seen(node: str, arguments: Tuple[Any, ...], result: Any) -> None:
             for rule, name in self._rules(node):
-                if rule.take in _OUTPUTS:
-                    self._see(rule, name, result[_OUTPUTS[rule.take]])
-                else:
-                    self._see(rule, name, arguments[_INPUTS[rule.take]])
+                self._see(rule, name, _OF_FUNCTIONS[rule.take](arguments, result))
 
         try:
             for function, within in self._functions.items():

@@ -63,7 +63,9 @@ class ForwardPass {
     const ValueId seen = before ? norm(stream, "attn_norm", "attn_norm") : stream;
     ValueId out = attention(seen);
     if (after) out = norm(out, "attn_post_norm", "post_attention_norm");
-    const ValueId middle = residual(stream, out, "attn_residual");
+    // Blocks that stand side by side are one sum: engines have no name for its first half.
+    const ValueId middle =
+        shared ? residual(stream, out, "attn_sum", kInner) : residual(stream, out, "attn_residual");
 
     const ValueId read = shared ? seen : before ? norm(middle, "ffn_norm", "ffn_norm") : middle;
     out = feed_forward(read);
@@ -145,12 +147,14 @@ class ForwardPass {
     return linear(act, "ffn_out", "ffn_down", hidden, config_.width);
   }
 
-  ValueId residual(ValueId stream, ValueId branch, const std::string& name) {
+  ValueId residual(ValueId stream, ValueId branch, const std::string& name,
+                   bool checkpoint = true) {
     if (config_.residual_scale != 1)
       branch = add(
           op::Scale{config_.residual_scale}, {branch},
           inner(program_.value(branch).name.substr(prefix().size()) + "_scaled", config_.width));
-    return add(op::Add{}, {stream, branch}, value(name, config_.width));
+    return add(op::Add{}, {stream, branch},
+               value(name, config_.width, op::Value::Shape::kRows, checkpoint));
   }
 
   void logits(ValueId normed) {

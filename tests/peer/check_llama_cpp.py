@@ -55,8 +55,6 @@ OWN = {
     "phi2": {"kv-heads": 4, "rope-dims": 8},
 }
 WITH_GELU = ("gemma2", "gemma3", "phi2", "starcoder2")
-# llama.cpp adds blocks that stand side by side in one sum.
-WITHOUT = {"phi2": "attn_residual"}
 
 
 def cases():
@@ -103,8 +101,6 @@ def compare_checkpoints(report, case, theirs, ours):
     """One line: the worst checkpoint, or the first one beyond the bound in order of execution."""
     bound = max(CHECKPOINT_BOUND, case.bound)
     worst, worst_name = -1.0, ""
-    without = WITHOUT.get(case.arch)
-    ours = {name: own for name, own in ours.items() if name.split(".")[-1] != without}
     lacking = [name for name in ours if name not in theirs]
     report.case(f"{case.name}: llama.cpp has all checkpoints", theirs.keys() == ours.keys(), ", ".join(lacking[:5]))
     for name, own in sorted(ours.items(), key=lambda item: execution_order(item[0])):

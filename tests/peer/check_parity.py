@@ -16,27 +16,31 @@ LEAST_COVERAGE = 0.95
 PROMPT, CHOSEN = 24, 8
 WINDOW = 16
 KINDS = ("f32", "f16", "q8_0", "q4_k_m")
-ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite")
+ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite", "gemma2", "gemma3", "olmo2", "smollm3", "glm4",
+                 "stablelm", "phi2", "starcoder2")  # fmt: skip
+WITH_GELU = ("gpt2", "gemma2", "gemma3", "phi2", "starcoder2")
 VOCABULARY = 499
 HAIKU_VOCABULARY = 600  # without its special tokens
 HAIKU_WINDOW = 64
 # Rows of the K formats are multiples of 256. Phi-3's window is beyond the prompt, but for a case of its own.
 SIZES = {"layers": 3, "width": 256, "heads": 4, "kv-heads": 2, "feed-forward": 512, "vocab": VOCABULARY, "context": 256}
-OWN = {"gpt2": {"kv-heads": 4}, "phi3": {"window": 128}}
+OWN = {"gpt2": {"kv-heads": 4}, "phi3": {"window": 128}, "gemma2": {"window": 9, "tied": True}, "gemma3": {"window": 9, "layers": 7},
+       "smollm3": {"layers": 5}, "glm4": {"rope-dims": 32}, "stablelm": {"rope-dims": 16},
+       "phi2": {"kv-heads": 4, "rope-dims": 32}}  # fmt: skip
 
 
 def forged(arch, kind, seed, **more):
     path = WORK / f"parity-{arch}-{kind}.gguf"
     command = [LOCKSTEP, "forge", "--force", "--arch", arch, "--type", kind, "--seed", seed]
     for name, value in (SIZES | OWN.get(arch, {}) | more).items():
-        command += [f"--{name}", value]
+        command += [f"--{name}"] if value is True else [f"--{name}", value]
     run_ours([*command, path])
     return path
 
 
 def expected_defect(engine, arch, window):
     """Where a peer is truly off: checkpoint and position; nothing where it is right."""
-    if engine == "llama.cpp" and arch == "gpt2":
+    if engine == "llama.cpp" and arch in WITH_GELU:
         return "blk.0.ffn_act", 0
     if engine == "llama.cpp" and window:
         return "blk.0.attn_scores", window

@@ -62,8 +62,6 @@ CASES = [
     ("phi2", "phi2", {}, 60, 60),
     ("starcoder2", "starcoder2", {}, 60, 60),
 ]  # fmt: skip
-# Blocks that stand side by side are added in one sum.
-WITHOUT = {"phi2": ("attn_residual",), "stablelm, side by side": ("attn_residual",)}
 
 
 def run_case(report, path, seed, name, arch, options, count, context):
@@ -88,8 +86,7 @@ def run_case(report, path, seed, name, arch, options, count, context):
             if not error < BOUND:
                 report.below(f"{name}: {checkpoint} is the first to differ", error, BOUND)
                 return
-    lacking = [checkpoint for checkpoint in ours if is_checkpoint(checkpoint) and checkpoint not in theirs
-               and checkpoint.split(".")[-1] not in WITHOUT.get(name, ())]  # fmt: skip
+    lacking = [checkpoint for checkpoint in ours if is_checkpoint(checkpoint) and checkpoint not in theirs]
     report.case(f"{name}: transformers has all checkpoints", not lacking, ", ".join(lacking))
     report.below(f"{name}: {len(theirs)} values, worst {worst_name}", worst, BOUND)
 

@@ -218,15 +218,40 @@ def _config_of_file(reader, tensors):
                 "residual_multiplier": read("residual_scale", 1.0),
                 "attention_multiplier": read("attention.scale", head_size**-0.5),
                 "logits_scaling": read("logit_scale", 1.0)}  # fmt: skip
+    if arch in ("gemma2", "gemma3"):
+        more |= {"sliding_window": read("attention.sliding_window", 4096), "query_pre_attn_scalar": head_size,
+                 "hidden_activation": "gelu_pytorch_tanh",
+                 "attn_logit_softcapping": read("attn_logit_softcapping", 50.0 if arch == "gemma2" else None),
+                 "final_logit_softcapping": read("final_logit_softcapping", 30.0 if arch == "gemma2" else None)}  # fmt: skip
+    if arch == "gemma3":
+        windowed = {"rope_type": "default", "rope_theta": read("rope.freq_base_swa", 10000.0)}
+        rope = {"full_attention": rope, "sliding_attention": windowed}
+    if arch in ("glm4", "stablelm", "phi2"):
+        rope["partial_rotary_factor"] = read("rope.dimension_count", head_size) / head_size
+    bias = "blk.0.attn_q.bias" in tensors
+    more |= {
+        "glm4": {"attention_bias": bias},
+        "stablelm": {"layer_norm_eps": read("attention.layer_norm_epsilon"), "use_qkv_bias": bias,
+                     "use_parallel_residual": "blk.0.ffn_norm.weight" not in tensors,
+                     "qk_layernorm": "blk.0.attn_q_norm.weight" in tensors},
+        "phi2": {"layer_norm_eps": read("attention.layer_norm_epsilon"), "hidden_act": "gelu_new"},
+        "starcoder2": {"norm_epsilon": read("attention.layer_norm_epsilon"), "use_bias": True, "sliding_window": None},
+    }.get(arch, {})  # fmt: skip
     kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-             "phi3": transformers.Phi3Config, "granite": transformers.GraniteConfig}  # fmt: skip
+             "phi3": transformers.Phi3Config, "granite": transformers.GraniteConfig,
+             "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig,
+             "olmo2": transformers.Olmo2Config, "smollm3": transformers.SmolLM3Config, "glm4": transformers.Glm4Config,
+             "stablelm": transformers.StableLmConfig, "phi2": transformers.PhiConfig,
+             "starcoder2": transformers.Starcoder2Config}  # fmt: skip
     if arch == "qwen2":
         more = {}
+    if epsilon := read("attention.layer_norm_rms_epsilon"):
+        more["rms_norm_eps"] = epsilon
     return kinds[arch](
         vocab_size=vocabulary, hidden_size=width, intermediate_size=read("feed_forward_length"),
         num_hidden_layers=read("block_count"), num_attention_heads=heads,
         num_key_value_heads=read("attention.head_count_kv", heads), max_position_embeddings=read("context_length"),
-        rms_norm_eps=read("attention.layer_norm_rms_epsilon"), tie_word_embeddings="output.weight" not in tensors,
+        tie_word_embeddings="output.weight" not in tensors,
         bos_token_id=None, eos_token_id=None, pad_token_id=None, rope_parameters=rope, **more,
     )  # fmt: skip
 
@@ -239,8 +264,10 @@ def load(path, dtype=torch.float32):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for full_name, weight in model.named_parameters():
-            name = _gguf_name(full_name, config.model_type)
+            name = _gguf_name(full_name, arch_of(config))
             value = tensors.pop(name)
+            if arch_of(config) in ADDED_ONE and "norm" in name:
+                value = value - np.float32(1)
             if heads := _paired_heads(name, config):
                 value = value[np.argsort(_pairs(heads, value.shape[0] // heads))]
             weight.copy_(torch.tensor(value.T if _transposed(name, value, config.model_type) else value))

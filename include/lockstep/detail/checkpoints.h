@@ -107,12 +107,13 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
     {"blk.N.attn_post_norm", "[tokens, width]", "ops all", kWithPostNorms,
      "attn_post_norm = x / sqrt(mean(x^2) + epsilon) * post_attention_norm.weight",
      "x is `attn_out`."},
-    {"blk.N.attn_residual", "[tokens, width]", "ops all", kAllArchitectures,
+    {"blk.N.attn_residual", "[tokens, width]", "ops all", "all but phi2",
      "attn_residual = x + residual_scale * attn_out",
      "x is the input of the layer: `embedding` or the `output` of the layer before. Where there is "
      "an `attn_post_norm`, it stands in place of `attn_out`. `residual_scale` is 1 except in "
-     "granite. In phi2, and in stablelm without ffn_norm.weight, the blocks stand side by side: "
-     "`attn_residual` is only a step to `output` there."},
+     "granite. A file of stablelm without ffn_norm.weight has none: there, as in phi2, the blocks "
+     "stand "
+     "side by side, and both are added to the input of the layer."},
     {"blk.N.ffn_norm", "[tokens, width]", "ops all", "all but olmo2 phi2",
      "ffn_norm = x / sqrt(mean(x^2) + epsilon) * ffn_norm.weight",
      "x is `attn_residual`. In gpt2, stablelm and starcoder2 as `attn_norm` there, with "
@@ -143,6 +144,7 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "ffn_post_norm = x / sqrt(mean(x^2) + epsilon) * post_ffw_norm.weight", "x is `ffn_out`."},
     {"blk.N.output", "[tokens, width]", "layers ops all", kAllArchitectures,
      "output = attn_residual + residual_scale * ffn_out",
+     "In phi2: x + attn_out + ffn_out, where x is `embedding` or the `output` of the layer before. "
      "What the layer hands to the next one. Where there is an `ffn_post_norm`, it stands in place "
      "of "
      "`ffn_out`. `residual_scale` is 1 except in granite."},

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 FORMAT = "lockstep-names"
 VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
-TAKES = ("output", "input", "softmax_input", "second_input", "third_input", "first_output", "second_output",
+TAKES = ("output", "input", "softmax_input", "query", "new_keys", "first_output", "second_output",
          "sum_of_outputs")  # fmt: skip
 
 
