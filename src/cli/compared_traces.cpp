@@ -10,9 +10,7 @@
 #include "base/text.h"
 #include "cli/log_problems.h"
 #include "cli/model_path.h"
-#include "doctor/doctor.h"
 #include "gguf/fingerprint.h"
-#include "parity/scope.h"
 #include "tokenizer/tokenizer.h"
 #include "trace/jsonl_import.h"
 
@@ -100,14 +98,6 @@ Found find_recorded_model(const trace::Trace& reference, const trace::Trace& sus
                           printable(a.file.empty() ? b.file : a.file), printable(looked, 300))};
 }
 
-// Engines may record under their own names; the manifest says whose they are.
-void rename_checkpoints(const std::optional<trace::NameMap>& given, trace::Trace& trace) {
-  const std::string& engine = trace.manifest().engine.name;
-  const trace::NameMap* map = given && given->engine() == engine ? &*given : nullptr;
-  if (map == nullptr) map = trace::find_name_map(engine);
-  if (map != nullptr) trace.rename(*map);
-}
-
 Result<std::optional<trace::NameMap>> read_names(const std::string& path) {
   if (path.empty()) return std::optional<trace::NameMap>();
   LS_TRY(const MappedFile file, MappedFile::open(path));
@@ -142,44 +132,6 @@ Result<OpenModel> open_model(const TracePaths& paths, const trace::Trace& refere
   return out;
 }
 
-std::optional<report::TokenPair> first_difference(const parity::Comparison& comparison,
-                                                  const trace::Trace& reference,
-                                                  const trace::Trace& suspect,
-                                                  const OpenModel& model) {
-  if (!comparison.tokens.first_difference) return std::nullopt;
-  report::TokenPair pair;
-  pair.index = *comparison.tokens.first_difference;
-  const auto show = [&](const trace::Trace& trace, std::optional<int32_t>& id,
-                        std::optional<std::string>& text) {
-    const auto& tokens = trace.manifest().tokens;
-    if (pair.index >= static_cast<int64_t>(tokens.size())) return;
-    id = tokens[static_cast<size_t>(pair.index)];
-    // Ids of another model's vocabulary would be shown as words that they are not.
-    const std::string& fingerprint = trace.manifest().model.fingerprint;
-    const bool own = model.tokenizer != nullptr &&
-                     (fingerprint.empty() || fingerprint == gguf::fingerprint(model.model->file()));
-    if (own && *id < model.tokenizer->size()) text = model.tokenizer->piece(*id, true);
-  };
-  show(reference, pair.reference, pair.reference_text);
-  show(suspect, pair.suspect, pair.suspect_text);
-  return pair;
-}
-
-// What the model's tokenizer tells of prompts that differ.
-parity::TokenKnowledge token_knowledge(const OpenModel& model) {
-  parity::TokenKnowledge out;
-  if (model.tokenizer == nullptr) return out;
-  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
-  out.bos = tokenizer.bos();
-  out.text = [&tokenizer](const std::vector<int32_t>& tokens) {
-    std::string text;
-    for (const int32_t token : tokens)
-      text += token < tokenizer.size() ? tokenizer.piece(token, true) : std::string("?");
-    return text;
-  };
-  return out;
-}
-
 // The words of a comparison of a trace with itself are those of one trace against its model.
 void tell_of_one(Compared& compared) {
   parity::Comparison& c = compared.comparison;
@@ -205,33 +157,17 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   }
   trace::Trace& suspect = one ? reference : *second;
   LS_TRY(const auto names, read_names(paths.names));
-  rename_checkpoints(names, reference);
-  if (!one) rename_checkpoints(names, suspect);
+  report::rename_checkpoints(names, reference);
+  if (!one) report::rename_checkpoints(names, suspect);
   LS_TRY(const OpenModel model, open_model(paths, reference, suspect));
   if (one && !model.model)
     return error("a trace alone is judged by its model file: {}", model.why_not);
-  options.tokens = token_knowledge(model);
   if (!model.why_not.empty()) options.no_model = model.why_not;
-  const model::Model* loaded = model.model ? &*model.model : nullptr;
-  Compared out;
-  parity::Scope scope;
-  LS_TRY(out.comparison, parity::compare(reference, suspect, loaded, options, &scope));
-
-  report::Subject& subject = out.subject;
-  subject.reference = report::describe(reference);
-  subject.suspect = report::describe(suspect);
-  subject.reference.path = paths.reference;  // of logs, rather than where they were unpacked
-  subject.suspect.path = one ? paths.reference : paths.suspect;
-  subject.model = model.path;
-  subject.difference = first_difference(out.comparison, reference, suspect, model);
-  if (diagnosing.depth > 0)
-    subject.diagnoses =
-        doctor::diagnose(out.comparison, scope, loaded,
-                         {.depth = diagnosing.depth,
-                          .seconds = std::max(diagnosing.seconds, out.comparison.seconds),
-                          .threads = options.threads,
-                          .checkpoints = options.checkpoints,
-                          .search = diagnosing.search});
+  LS_TRY(Compared out, report::compare(reference, suspect, model.model ? &*model.model : nullptr,
+                                       model.tokenizer.get(), options, diagnosing));
+  out.subject.reference.path = paths.reference;  // of logs, rather than where they were unpacked
+  out.subject.suspect.path = one ? paths.reference : paths.suspect;
+  out.subject.model = model.path;
   if (one) tell_of_one(out);
   return out;
 }

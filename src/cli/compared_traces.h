@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "cli/options.h"
 #include "parity/compare.h"
-#include "report/report.h"
+#include "report/compared.h"
 
 namespace lockstep::cli {
 
@@ -17,17 +17,8 @@ struct TracePaths {
   std::string names;      // name map; empty: none
 };
 
-struct Compared {
-  parity::Comparison comparison;
-  report::Subject subject;  // with diagnoses
-};
-
-// How far causes are looked for.
-struct Diagnosing {
-  int depth = 0;        // causes, on each side; 0: none
-  double seconds = 0;   // at least; as long as the comparison took in any case
-  bool search = false;  // also what no row shows by itself (doctor/pooled.h)
-};
+using report::Compared;
+using report::Diagnosing;
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
                                 const Diagnosing& diagnosing);
