@@ -213,9 +213,9 @@ Result<LimitedOutcome> run_limited(const std::vector<std::string>& arguments,
 std::string describe(const LimitedOutcome& outcome, const ProcessLimits& limits) {
   switch (outcome.end) {
     case ProcessEnd::kExited:
-      return fmt::format("exit status {}", outcome.status);
+      return fmt::format("ended with exit status {}", outcome.status);
     case ProcessEnd::kSignal:
-      return fmt::format("signal {} ({})", outcome.status, ::strsignal(outcome.status));
+      return fmt::format("was ended by signal {} ({})", outcome.status, ::strsignal(outcome.status));
     case ProcessEnd::kTime:
       return fmt::format("took longer than {:g} s", limits.seconds);
     case ProcessEnd::kMemory:
@@ -223,7 +223,7 @@ std::string describe(const LimitedOutcome& outcome, const ProcessLimits& limits)
     case ProcessEnd::kCancelled:
       break;
   }
-  return "was ended with the program";
+  return "was ended with this program";
 }
 
 }  // namespace lockstep

@@ -33,7 +33,8 @@ Result<LimitedOutcome> run_limited(const std::vector<std::string>& arguments,
                                    const ProcessLimits& limits,
                                    const std::atomic<bool>* cancel = nullptr);
 
-// "exit status 3", "signal 11 (Segmentation fault)", "took longer than 2.5 s", ...
+// "ended with exit status 3", "was ended by signal 11 (Segmentation fault)", "took longer than
+// 2.5 s", ...
 std::string describe(const LimitedOutcome& outcome, const ProcessLimits& limits);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ TEST(LimitedProcess, StatusAndOutput) {
   EXPECT_EQ(outcome.status, 7);
   EXPECT_EQ(outcome.output, "a\nb\n");
   EXPECT_FALSE(outcome.succeeded());
-  EXPECT_EQ(describe(outcome, {}), "exit status 7");
+  EXPECT_EQ(describe(outcome, {}), "ended with exit status 7");
   EXPECT_TRUE(run("cat").succeeded());  // nothing to read is no reason to wait
 }
 
@@ -36,7 +36,7 @@ TEST(LimitedProcess, Crashes) {
   const LimitedOutcome outcome = run("kill -SEGV $$");
   EXPECT_EQ(outcome.end, ProcessEnd::kSignal);
   EXPECT_EQ(outcome.status, SIGSEGV);
-  EXPECT_EQ(describe(outcome, {}), "signal 11 (Segmentation fault)");
+  EXPECT_EQ(describe(outcome, {}), "was ended by signal 11 (Segmentation fault)");
 }
 
 TEST(LimitedProcess, ProgramsThatAreNotThere) {

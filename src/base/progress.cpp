@@ -19,7 +19,18 @@ Progress::Progress(std::string label, int64_t total, std::string unit)
       last_draw_(start_) {}
 
 Progress::~Progress() {
-  if (visible_) std::fputs("\r\033[K", stderr);
+  hide();
+}
+
+void Progress::hide() {
+  if (!visible_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+}
+
+void Progress::label(std::string text) {
+  label_ = std::move(text);
+  draw(true);
 }
 
 void Progress::advance(int64_t amount, double share) {

@@ -19,6 +19,11 @@ class Progress {
   // Call from one thread. `share`: of the time, where that is not the share of the counts.
   void advance(int64_t amount, double share = 0);
 
+  // What is at work now: shown at once.
+  void label(std::string text);
+  // Clears the line, for other text; it comes back with the next change.
+  void hide();
+
  private:
   void draw(bool force);
 

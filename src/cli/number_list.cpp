@@ -75,4 +75,15 @@ Result<std::vector<int64_t>> parse_counts(std::string_view text) {
   return parse_plain_list(text, int64_t{1} << 30, "whole numbers");
 }
 
+Result<std::pair<int64_t, int64_t>> parse_part(std::string_view text) {
+  constexpr int64_t kMostParts = 100'000;
+  const size_t slash = text.find('/');
+  if (slash != std::string_view::npos) {
+    const auto index = number(text.substr(0, slash), kMostParts);
+    const auto of = number(text.substr(slash + 1), kMostParts);
+    if (index && of && *index >= 1 && *index <= *of) return std::pair(*index, *of);
+  }
+  return error("found '{}', expected a part such as 2/8, from 1/8 to 8/8", printable(text, 40));
+}
+
 }  // namespace lockstep::cli

@@ -46,5 +46,12 @@ TEST(NumberList, CountsHaveABound) {
   EXPECT_FALSE(parse_counts("").ok());
 }
 
+TEST(Part, FromOneToTheirNumber) {
+  EXPECT_EQ(*parse_part("1/1"), (std::pair<int64_t, int64_t>(1, 1)));
+  EXPECT_EQ(*parse_part("7/255"), (std::pair<int64_t, int64_t>(7, 255)));
+  for (const char* wrong : {"", "/", "1", "0/2", "3/2", "1/", "/1", "-1/2", "1/2/3", " 1/2", "1/0"})
+    EXPECT_FALSE(parse_part(wrong).ok()) << wrong;
+}
+
 }  // namespace
 }  // namespace lockstep::cli

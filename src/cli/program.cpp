@@ -54,6 +54,7 @@ std::span<const Command* const> commands() {
       &kRunCommand,
       &kServeCommand,
       &kCompareCommand,
+      &kCheckCommand,
       &kDoctorCommand,
       &kCaptureCommand,
       &kModelsCommand,

@@ -73,6 +73,17 @@ Result<void> check_positions(const std::string& text) {
   return {};
 }
 
+Result<void> check_part(const std::string& text) {
+  LS_TRY_VOID(parse_part(text));
+  return {};
+}
+
+Words suspect_words() {
+  Words words = captured_engine_words();
+  for (const exec::Device& device : exec::devices()) words.emplace_back(device.name);
+  return words;
+}
+
 }  // namespace
 
 const ValueKind kText = {"TEXT", "a text with something in it"};
@@ -135,6 +146,11 @@ const ValueKind kCheckpointSet = {
           return Words(sets.begin(), sets.end());
         },
     .list = true};
+const ValueKind kPart = {"K/N", "a part such as 2/8", check_part};
+const ValueKind kSuspect = {.name = "SUSPECT",
+                            .expected = "llama.cpp, transformers, a device, a trace or a command",
+                            .words = suspect_words,
+                            .paths = "*"};
 const ValueKind kDevice = {.name = "DEVICE",
                            .expected = "a device",
                            .words = [] { return names_of(exec::devices(), &exec::Device::name); },
@@ -242,6 +258,8 @@ std::span<const ValueKind* const> value_kinds() {
       &kTraceOrLog,
       &kNewFolder,
       &kCheckpointSet,
+      &kPart,
+      &kSuspect,
       &kDevice,
       &kJudgingDevice,
       &kRecipe,

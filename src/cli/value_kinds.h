@@ -48,6 +48,8 @@ extern const ValueKind kLog;
 extern const ValueKind kTraceOrLog;
 extern const ValueKind kNewFolder;
 extern const ValueKind kCheckpointSet;
+extern const ValueKind kPart;
+extern const ValueKind kSuspect;
 extern const ValueKind kDevice;
 extern const ValueKind kJudgingDevice;
 extern const ValueKind kRecipe;

@@ -1,0 +1,85 @@
+#include "suite/check.h"
+
+#include <chrono>
+#include <map>
+
+#include "base/text.h"
+
+namespace lockstep::suite {
+namespace {
+
+bool is_in(const Job& job, const std::optional<Part>& part) {
+  return !part || job.group % part->of == part->index - 1;
+}
+
+// The results of an earlier run that are still of use.
+Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::vector<Job>& jobs,
+                                              const std::optional<Part>& part) {
+  std::map<int64_t, CaseResult> out;
+  if (resume == nullptr) return out;
+  std::map<std::string, const Job*> by_id;
+  for (const Job& job : jobs) by_id[job.id] = &job;
+  for (const CaseResult& result : resume->results) {
+    const auto found = by_id.find(result.id);
+    if (found == by_id.end() || found->second->key != result.key || !is_in(*found->second, part))
+      continue;
+    CaseResult& kept = out[found->second->index] = result;
+    kept.index = found->second->index;
+    kept.known.clear();
+    // What is known, and what the baseline says, is decided anew.
+    if (kept.status != Status::kError)
+      kept.status = kept.parity ? Status::kPassed : Status::kFailed;
+    if (kept.status == Status::kPassed) kept.reason.clear();
+  }
+  if (out.empty() && !resume->results.empty())
+    return error("no result to go on with is of this suite: {} are of another one",
+                 resume->results.size());
+  return out;
+}
+
+}  // namespace
+
+Result<Results> check(const Suite& suite, const CheckOptions& options, const Watching& watching) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<Job> jobs = jobs_of(suite);
+  LS_TRY(auto done, earlier(options.resume, jobs, options.part));
+  Results out;
+  out.name = suite.name;
+  out.program = "lockstep " LOCKSTEP_VERSION;
+  out.time = utc_time();
+  out.commit = current_commit();
+  out.suite = key_of(jobs);
+  out.jobs = std::ssize(jobs);
+  out.part = options.part;
+  LS_TRY(const std::unique_ptr<Runner> runner, Runner::create(suite, options.run));
+
+  int64_t planned = 0;
+  for (const Job& job : jobs) planned += is_in(job, options.part) && !done.contains(job.index);
+  if (watching.on_plan) watching.on_plan(planned);
+  const auto cancelled = [&] { return options.run.cancel != nullptr && *options.run.cancel; };
+  for (const Job& job : jobs) {
+    if (!is_in(job, options.part)) continue;
+    if (const auto found = done.find(job.index); found != done.end()) {
+      out.results.push_back(std::move(found->second));
+      continue;
+    }
+    if (cancelled()) {
+      out.complete = false;
+      continue;
+    }
+    if (watching.on_begin) watching.on_begin(job);
+    CaseResult result = runner->run(job);
+    if (cancelled() && result.status == Status::kError) {  // by the cancelling, perhaps
+      out.complete = false;
+      continue;
+    }
+    if (watching.on_end) watching.on_end(result);
+    out.results.push_back(std::move(result));
+  }
+  apply_known(suite.known, out);
+  if (options.baseline != nullptr) hold_against(*options.baseline, out);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+}  // namespace lockstep::suite

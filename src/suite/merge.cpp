@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "suite/results.h"
+
+namespace lockstep::suite {
+
+Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>& sources) {
+  LS_CHECK(!parts.empty() && parts.size() == sources.size());
+  const auto source = [&](size_t i) { return printable(sources[i]); };
+  std::map<int64_t, size_t> seen;  // which file has a part
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Results& one = parts[i];
+    if (!one.part)
+      return error("{}: results of a whole suite, expected those of a part (--part K/N)",
+                   source(i));
+    if (one.suite != parts[0].suite || one.jobs != parts[0].jobs)
+      return error("{}: of another suite than {} (or of another version of it)", source(i),
+                   source(0));
+    if (one.part->of != parts[0].part->of)
+      return error("{}: part {} of {}, expected one of {} parts as {} is", source(i),
+                   one.part->index, one.part->of, parts[0].part->of, source(0));
+    if (!one.complete)
+      return error("{}: the part was ended before its end; --resume goes on with it", source(i));
+    const auto [at, is_new] = seen.emplace(one.part->index, i);
+    if (!is_new)
+      return error("{}: part {} of {}, which {} is too", source(i), one.part->index, one.part->of,
+                   source(at->second));
+  }
+  for (int64_t k = 1; k <= parts[0].part->of; ++k)
+    if (!seen.contains(k)) return error("part {} of {} is missing", k, parts[0].part->of);
+
+  Results out = parts[seen[1]];
+  out.part.reset();
+  for (const auto& [k, i] : seen) {
+    if (k == 1) continue;
+    Results& one = parts[i];
+    out.time = std::min(out.time, one.time);
+    out.seconds += one.seconds;
+    if (one.known.size() != out.known.size())
+      return error("{}: other known defects than {}", source(i), source(seen[1]));
+    for (size_t e = 0; e < out.known.size(); ++e) {
+      out.known[e].matched += one.known[e].matched;
+      out.known[e].possible += one.known[e].possible;
+    }
+    std::ranges::move(one.results, std::back_inserter(out.results));
+  }
+  std::ranges::sort(out.results, {}, &CaseResult::index);
+  for (size_t i = 0; i < out.results.size(); ++i)
+    if (out.results[i].index != static_cast<int64_t>(i))
+      return error("the results have comparison {} {}", out.results[i].index,
+                   out.results[i].index < static_cast<int64_t>(i) ? "twice" : "but not all before");
+  if (std::ssize(out.results) != out.jobs)
+    return error("{} results, expected {}", out.results.size(), out.jobs);
+  return out;
+}
+
+}  // namespace lockstep::suite
