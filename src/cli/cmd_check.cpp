@@ -2,6 +2,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include <unistd.h>
@@ -17,9 +18,12 @@
 #include "exec/product_devices.h"
 #include "report/summary.h"
 #include "suite/check.h"
+#include "suite/writers.h"
 
 namespace lockstep::cli {
 namespace check_command {
+
+namespace fs = std::filesystem;
 
 struct Flags {
   std::vector<std::string> files;  // the suite, or results to merge
@@ -31,6 +35,9 @@ struct Flags {
   std::string resume;
   std::string baseline;
   std::string json;
+  std::string junit;
+  std::string markdown;
+  std::string html;
   std::string history;
 };
 
@@ -139,6 +146,24 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
   return suite::check(suite, options, watching);
 }
 
+// Where the reports of --out lie, as links of a page say it.
+std::string place_of_reports(const Flags& flags) {
+  if (flags.run.out.empty()) return "";
+  std::error_code failed;
+  const fs::path page = fs::absolute(fs::path(flags.html).parent_path(), failed);
+  const fs::path place = fs::absolute(flags.run.out, failed).lexically_normal();
+  return place.lexically_relative(page.lexically_normal()).string();
+}
+
+Result<void> write_results(const Flags& flags, const suite::Results& results) {
+  LS_TRY_VOID(write_file(flags.json, suite::to_json(results)));
+  LS_TRY_VOID(write_file(flags.junit, suite::junit_text(results)));
+  LS_TRY_VOID(write_file(flags.markdown, suite::markdown_text(results)));
+  LS_TRY_VOID(write_file(flags.html, suite::html_text(results, place_of_reports(flags))));
+  if (!flags.history.empty()) LS_TRY_VOID(suite::add_to_history(results, flags.history));
+  return suite::tell_github(results);
+}
+
 Result<int> run(const Flags& flags) {
   keep_freed_memory();
   if (!flags.merge && flags.files.size() != 1)
@@ -160,8 +185,7 @@ Result<int> run(const Flags& flags) {
   for (const suite::CaseResult& result : results.results)
     if (result.status == suite::Status::kFailed && result.parity) show(line_of(result, paint));
   for (const std::string& note : notes) show(fmt::format("note: {}\n", note));
-  if (!flags.json.empty()) LS_TRY_VOID(write_file(flags.json, suite::to_json(results)));
-  if (!flags.history.empty()) LS_TRY_VOID(suite::add_to_history(results, flags.history));
+  LS_TRY_VOID(write_results(flags, results));
   show(summary_of(results, paint));
   if (interrupted && ending_signal != 0) return 128 + ending_signal;
   return results.good() ? kDone : kFailedCheck;
@@ -173,6 +197,10 @@ std::function<Result<int>()> declare(CLI::App& app) {
              "TOML file of cases (docs/check.md); with --merge: the results of all parts");
   app.add_flag("--merge", flags->merge, "Make one of the results of all parts");
   add_value(app, "--json", flags->json, kOutputFile, "Write the results (docs/check.md)");
+  add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a result");
+  add_value(app, "--markdown", flags->markdown, kOutputFile, "Write Markdown for a pull request");
+  add_value(app, "--html", flags->html, kOutputFile,
+            "Write a page of all cases, with links to the reports of --out");
   add_value(app, "--history", flags->history, kNewFolder,
             "Add the results to this folder, as a new file named by the time");
   add_value(app, "--out", flags->run.out, kNewFolder,

@@ -13,11 +13,14 @@ bool is_plain(char c) {
          c == '_' || c == '-' || c == '/';
 }
 
-// Text that no renderer takes for markup, and that people can still read: what Markdown gives a
-// meaning has a backslash before it, and HTML's signs, bars and backticks, which some renderers
-// take even so, are entities. Nothing here begins a line, so that signs which mean something only
-// there stay as they are.
-std::string escaped(std::string_view text) {
+std::string code(std::string_view name) {
+  if (!name.empty() && std::ranges::all_of(name, is_plain)) return fmt::format("`{}`", name);
+  return markdown_text(name);
+}
+
+}  // namespace
+
+std::string markdown_text(std::string_view text) {
   const std::string plain = printable(text);
   const auto is_word = [&](size_t at) {
     return at < plain.size() && is_plain(plain[at]) && plain[at] != '_';
@@ -37,24 +40,18 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string code(std::string_view name) {
-  if (!name.empty() && std::ranges::all_of(name, is_plain)) return fmt::format("`{}`", name);
-  return escaped(name);
-}
-
-}  // namespace
-
 std::string markdown_report(const parity::Comparison& c, const Subject& subject) {
   std::string out = fmt::format("### {} {}\n\n",
                                 c.parity                      ? "✅"
                                 : c.verdict == "inconclusive" ? "❔"
                                                               : "❌",
-                                escaped(headline(c)));
-  for (const std::string& cause : causes(subject)) out += escaped(cause) + "\n\n";
-  if (const std::string why = evidence(c, subject); !why.empty()) out += escaped(why) + "\n\n";
+                                markdown_text(headline(c)));
+  for (const std::string& cause : causes(subject)) out += markdown_text(cause) + "\n\n";
+  if (const std::string why = evidence(c, subject); !why.empty())
+    out += markdown_text(why) + "\n\n";
   out += "| | |\n|---|---|\n";
   for (const Fact& fact : facts(c, subject))
-    out += fmt::format("| {} | {} |\n", fact.label, escaped(fact.text));
+    out += fmt::format("| {} | {} |\n", fact.label, markdown_text(fact.text));
   if (const auto list = stations(c); !list.empty()) {
     out +=
         "\n<details><summary>Drift by layer</summary>\n\n"
@@ -77,7 +74,7 @@ std::string markdown_report(const parity::Comparison& c, const Subject& subject)
                          short_number(result->metrics.max_difference), result->worst_position);
   }
   if (!c.notes.empty()) out += "\n";
-  for (const std::string& note : c.notes) out += fmt::format("- {}\n", escaped(note));
+  for (const std::string& note : c.notes) out += fmt::format("- {}\n", markdown_text(note));
   return out;
 }
 

@@ -61,4 +61,10 @@ double worst_ratio(const parity::CheckpointResult& result);
 // "blk.3.q" as text that XML and HTML accept, whatever it holds.
 std::string markup(std::string_view text);
 
+// Text that no renderer takes for markup, and that people can still read: what Markdown gives a
+// meaning has a backslash before it, and HTML's signs, bars and backticks, which some renderers
+// take even so, are entities. Nothing here begins a line, so that signs which mean something only
+// there stay as they are.
+std::string markdown_text(std::string_view text);
+
 }  // namespace lockstep::report

@@ -33,8 +33,7 @@ std::string worse(const CaseResult& before, const CaseResult& now) {
   }
   if (before.kl_mean && now.kl_mean) {
     const double a = *before.kl_mean, b = *now.kl_mean;
-    const double noise =
-        std::max({std::hypot(kl_noise(before), kl_noise(now)), kRatioShare * a, kKlFloor});
+    const double noise = std::max({kl_noise(before), kRatioShare * a, kKlFloor});
     if (b > a + noise)
       return fmt::format("worse than the baseline: mean KL divergence {}, was {} (noise {})",
                          report::short_number(b), report::short_number(a),
