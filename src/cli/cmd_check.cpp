@@ -9,14 +9,17 @@
 
 #include "base/memory.h"
 #include "base/notice.h"
+#include "base/places.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/compared_traces.h"
 #include "cli/number_list.h"
 #include "cli/options.h"
+#include "cli/prompt.h"
 #include "exec/product_devices.h"
 #include "report/summary.h"
+#include "suite/against.h"
 #include "suite/check.h"
 #include "suite/writers.h"
 
@@ -28,7 +31,12 @@ namespace fs = std::filesystem;
 struct Flags {
   std::vector<std::string> files;  // the suite, or results to merge
   bool merge = false;
+  suite::Against against;
+  PromptFlags prompt;
   suite::RunOptions run;
+  std::string cache;        // empty: the user's
+  double cache_limit = 10;  // GB
+  bool no_cache = false;
   std::string device;
   bool no_diagnosis = false;
   std::string part;
@@ -111,12 +119,53 @@ Result<suite::Results> merged(const Flags& flags) {
   return suite::merge(std::move(parts), flags.files);
 }
 
+// The suite of -m and --against.
+Result<suite::Suite> suite_of_flags(const Flags& flags) {
+  suite::Against asked = flags.against;
+  if (asked.model.empty() || asked.suspect.empty())
+    return error("check: found no suite, expected its file, or -m MODEL and --against SUSPECT");
+  using Kind = suite::Prompt::Kind;
+  if (flags.prompt.text) asked.prompt = {Kind::kText, *flags.prompt.text, {}};
+  if (!flags.prompt.file.empty()) asked.prompt = {Kind::kFile, flags.prompt.file, {}};
+  if (!flags.prompt.tokens.empty()) {
+    LS_TRY(std::vector<int32_t> tokens, parse_token_ids(flags.prompt.tokens));
+    asked.prompt = {Kind::kTokens, "", std::move(tokens)};
+  }
+  return suite::suite_against(asked);
+}
+
+Result<suite::Suite> suite_of(const Flags& flags) {
+  const bool asked = !flags.against.model.empty() || !flags.against.suspect.empty();
+  if (flags.files.empty()) return suite_of_flags(flags);
+  if (asked) return error("check: found a suite and -m or --against, expected one of both");
+  if (flags.files.size() != 1)
+    return error("check: found {} files, expected one suite", flags.files.size());
+  return suite::read_suite(flags.files[0]);
+}
+
+// Where reference traces are kept.
+Result<void> set_cache(const Flags& flags, suite::RunOptions& options) {
+  options.cache_bytes = static_cast<int64_t>(flags.cache_limit * 1e9);
+  options.cache = flags.cache;
+  if (flags.no_cache) options.cache.clear();
+  if (flags.no_cache || !flags.cache.empty()) return {};
+  // The user's own is a help, and no reason to fail.
+  const auto root = cache_root();
+  if (!root.ok()) return {};
+  const fs::path folder = fs::path(*root) / "references";
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (!failed && ::access(folder.c_str(), W_OK) == 0) options.cache = folder.string();
+  return {};
+}
+
 Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
                                  const suite::Results* baseline, const Paint& paint) {
   suite::CheckOptions options;
   options.run = flags.run;
   options.run.cancel = &interrupted;
   if (flags.no_diagnosis) options.run.depth = 0;
+  LS_TRY_VOID(set_cache(flags, options.run));
   LS_TRY(options.run.compare.device, exec::create_products(flags.device));
   if (!flags.part.empty()) {
     LS_TRY(const auto part, parse_part(flags.part));
@@ -166,8 +215,8 @@ Result<void> write_results(const Flags& flags, const suite::Results& results) {
 
 Result<int> run(const Flags& flags) {
   keep_freed_memory();
-  if (!flags.merge && flags.files.size() != 1)
-    return error("check: found {} files, expected one suite", flags.files.size());
+  if (flags.merge && flags.files.empty())
+    return error("check --merge: found no file, expected the results of all parts");
   std::optional<suite::Results> baseline;
   if (!flags.baseline.empty()) {
     LS_TRY(baseline, suite::read_results(flags.baseline));
@@ -178,7 +227,7 @@ Result<int> run(const Flags& flags) {
   if (flags.merge) {
     LS_TRY(results, merged(flags));
   } else {
-    LS_TRY(const suite::Suite suite, suite::read_suite(flags.files[0]));
+    LS_TRY(const suite::Suite suite, suite_of(flags));
     LS_TRY(results, run_suite(flags, suite, nullptr, paint));
   }
   if (baseline) notes = suite::hold_against(*baseline, results);
@@ -195,6 +244,34 @@ std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_values(app, "suite", flags->files, kInputFile,
              "TOML file of cases (docs/check.md); with --merge: the results of all parts");
+  add_value(app, "-m,--model", flags->against.model, kModel,
+            "Without a suite: GGUF file or name of the model");
+  add_value(app, "--against", flags->against.suspect, kSuspect,
+            "Without a suite: llama.cpp, transformers, a device, a trace, or a command with "
+            "{model}, {tokens}, {n} and {trace}");
+  add_value(app, "--folder", flags->against.folder, kText,
+            "With --against transformers: the folder or id of the hub that it reads");
+  auto* text =
+      add_value(app, "-p,--prompt", flags->prompt.text, kPromptText, "With --against: the prompt");
+  auto* file = add_value(app, "-f,--file", flags->prompt.file, kInputFile,
+                         "With --against: file with the prompt");
+  auto* tokens = add_value(app, "--tokens", flags->prompt.tokens, kTokenIds,
+                           "With --against: the prompt as token ids: 1,2,3");
+  text->excludes(file)->excludes(tokens);
+  file->excludes(tokens);
+  add_value(app, "--reference", flags->against.reference, kDevice,
+            "With --against: the device that is trusted")
+      ->default_str(flags->against.reference);
+  add_value(app, "--checkpoints", flags->against.checkpoints, kCheckpointSet,
+            "With --against: logits, layers, ops, all, or names and globs separated by commas")
+      ->default_str(flags->against.checkpoints);
+  detail::add_checked(
+      app, "-n,--max-tokens", kWholeNumber,
+      "With --against: tokens to generate (default 16, or as the trace has)",
+      [flags](const std::string& value) -> Result<void> {
+        LS_TRY(flags->against.n, parse_number(value, NumberRange<int64_t>{0, suite::kMostTokens}));
+        return {};
+      });
   app.add_flag("--merge", flags->merge, "Make one of the results of all parts");
   add_value(app, "--json", flags->json, kOutputFile, "Write the results (docs/check.md)");
   add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a result");
@@ -209,6 +286,18 @@ std::function<Result<int>()> declare(CLI::App& app) {
             "Results of an earlier run: a case that got worse fails");
   add_number(app, "--min-coverage", flags->run.compare.min_coverage, {0, 1},
              "Less than this part of the rows on both sides, 0 to 1, is no pass");
+  auto* goldens = add_value(app, "--goldens", flags->run.goldens, kNewFolder,
+                            "Take reference traces from this folder instead of making them");
+  add_value(app, "--record-goldens", flags->run.record_goldens, kNewFolder,
+            "Leave the reference traces in this folder, for --goldens")
+      ->excludes(goldens);
+  add_value(app, "--cache", flags->cache, kNewFolder,
+            "Keep reference traces of our devices here for the next run (default: under "
+            "$XDG_CACHE_HOME or ~/.cache)");
+  show_default(add_number(app, "--cache-limit", flags->cache_limit, {0, 1e6},
+                          "GB that this folder may take"),
+               flags->cache_limit);
+  app.add_flag("--no-cache", flags->no_cache, "Make reference traces anew, and keep none");
   add_value(app, "--part", flags->part, kPart, "Run only part K of N, for a matrix of machines");
   add_value(app, "--resume", flags->resume, kInputFile,
             "Results of a run that was ended: go on with what is missing");
@@ -225,6 +314,8 @@ const Command kCheckCommand = {
     "check",
     "Run a suite of cases (models, prompts, engines) and judge each, for CI",
     "  lockstep check suite.toml --json results.json --out failed\n"
+    "  lockstep check -m model.gguf --against llama.cpp\n"
+    "  lockstep check -m model.gguf --against 'my_engine {model} --tokens {tokens} -o {trace}'\n"
     "  lockstep check suite.toml --part 2/8 --json part2.json\n"
     "  lockstep check --merge part*.json --json results.json\n"
     "  lockstep check suite.toml --baseline main.json --history runs\n"

@@ -7,8 +7,10 @@
 #include "base/no_throw.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "gguf/fingerprint.h"
 #include "report/compared.h"
 #include "suite/judged.h"
+#include "suite/key.h"
 #include "trace/jsonl_import.h"
 
 namespace lockstep::suite {
@@ -68,13 +70,15 @@ Result<trace::Trace> open_recorded(const std::string& path, const std::string& u
   return trace;
 }
 
-Result<void> copy_folder(const std::string& from, const std::string& to) {
+Result<void> copy_folder(const std::string& from, const std::string& to, bool link) {
   std::error_code failed;
   fs::remove_all(to, failed);
   LS_TRY_VOID(make_parent(fs::path(to).parent_path().string()));
-  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::create_hard_links, failed);
-  if (!failed) return {};
-  fs::remove_all(to, failed);
+  if (link) {
+    fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::create_hard_links, failed);
+    if (!failed) return {};
+    fs::remove_all(to, failed);
+  }
   fs::copy(from, to, fs::copy_options::recursive, failed);
   if (failed) return error("{}: cannot copy the trace: {}", printable(to), failed.message());
   return {};
@@ -84,7 +88,9 @@ Runner::Runner(const Suite& suite, RunOptions options, TemporaryFolder folder)
     : suite_(suite),
       options_(std::move(options)),
       folder_(std::move(folder)),
-      engines_(suite, options_.program, options_.cancel) {}
+      engines_(suite, options_.program, options_.cancel) {
+  if (!options_.cache.empty()) cache_.emplace(options_.cache, options_.cache_bytes);
+}
 
 Result<std::unique_ptr<Runner>> Runner::create(const Suite& suite, RunOptions options) {
   LS_TRY(TemporaryFolder folder, TemporaryFolder::create());
@@ -116,15 +122,75 @@ Result<Task> Runner::task_of(const Case& one, const Prompt& prompt) {
   return task;
 }
 
-Result<trace::Trace> Runner::reference_trace(const Case& one, size_t, const Task& task,
+std::string Runner::key_of_reference(const Case& one, const Engine& engine, const Task& task) {
+  Key key;
+  key.add("reference");
+  key.add_number(kNumerics);
+  key.add(LOCKSTEP_VERSION);
+  key.add(gguf::fingerprint(task.model->model.file()));
+  key.add(task.tokens);
+  key.add_number(task.n);
+  key.add(one.checkpoints);
+  key.add(engine.target);
+  key.add(engine.kv);
+  return key.finish();
+}
+
+// A trace that somebody keeps, with what it was made for.
+Result<trace::Trace> Runner::golden(const std::string& place, const std::string& key) {
+  const auto made_for = MappedFile::open(place + ".key");
+  if (!made_for.ok())
+    return error("{}: no golden trace ({}); --record-goldens makes them", printable(place),
+                 made_for.error().message);
+  const auto bytes = made_for->bytes();
+  const std::string_view found(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (found != key + "\n")
+    return error(
+        "{}: the golden trace is of another model, prompt, n, checkpoints or engine; "
+        "--record-goldens makes it anew",
+        printable(place));
+  return open_recorded(place, (folder_.path() / "golden").string());
+}
+
+Result<trace::Trace> Runner::reference_trace(const Case& one, size_t prompt, const Task& task,
                                              Failure& failure) {
   const std::optional<Engine> engine = suite_.engine(one.reference);
   LS_CHECK(engine.has_value());
+  Key made_for;  // not of the program's version: that is what goldens are for
+  made_for.add(gguf::fingerprint(task.model->model.file()));
+  made_for.add(task.tokens);
+  made_for.add_number(task.n);
+  made_for.add(one.checkpoints);
+  made_for.add(*engine);
+  const std::string golden_key = made_for.finish();
+  const auto golden_place = [&](const std::string& folder) {
+    return (fs::path(folder) / one.name / fmt::format("{}.trace", prompt)).string();
+  };
+  if (!options_.goldens.empty()) return golden(golden_place(options_.goldens), golden_key);
+
   const std::string folder = (folder_.path() / "reference.trace").string();
   std::error_code ignored;
   fs::remove_all(folder, ignored);
-  LS_TRY(const Recorded recorded, engines_.record(*engine, task, folder, failure));
-  return open_recorded(recorded.folder, folder + ".unpacked");
+  const auto record = [&](const std::string& place) {
+    return engines_.record(*engine, task, place, failure);
+  };
+  Result<trace::Trace> trace = error("");
+  if (cache_ && engine->kind == EngineKind::kDevice) {
+    // Others' engines may change without a sign.
+    trace = cache_->get(key_of_reference(one, *engine, task),
+                        [&](const std::string& place) -> Result<void> {
+                          LS_TRY_VOID(record(place));
+                          return {};
+                        });
+  } else {
+    LS_TRY(const Recorded recorded, record(folder));
+    trace = open_recorded(recorded.folder, folder + ".unpacked");
+  }
+  if (!trace.ok() || options_.record_goldens.empty()) return trace;
+  const std::string place = golden_place(options_.record_goldens);
+  LS_TRY_VOID(copy_folder(trace->folder(), place, false));
+  LS_TRY_VOID(write_text(place + ".key", golden_key + "\n"));
+  return trace;
 }
 
 void Runner::make_reference(const Job& job) {
@@ -170,7 +236,7 @@ Result<void> Runner::judge(const trace::Trace& suspect, const std::string& folde
   LS_TRY_VOID(
       write_text(place + "/report.html", report::html_report(shown.comparison, shown.subject)));
   result.report = result.id + "/report.html";
-  return copy_folder(reference_.trace->folder(), place + "/reference.trace");
+  return copy_folder(reference_.trace->folder(), place + "/reference.trace", true);
 }
 
 Result<void> Runner::run_job(const Job& job, CaseResult& result, Failure& failure) {

@@ -9,6 +9,7 @@
 #include "base/temporary_folder.h"
 #include "parity/compare.h"
 #include "suite/engines.h"
+#include "suite/reference_cache.h"
 #include "suite/results.h"
 #include "trace/trace.h"
 
@@ -48,15 +49,18 @@ class Runner {
   Result<Task> task_of(const Case& one, const Prompt& prompt);
   Result<trace::Trace> reference_trace(const Case& one, size_t prompt, const Task& task,
                                        Failure& failure);
+  Result<trace::Trace> golden(const std::string& place, const std::string& key);
+  static std::string key_of_reference(const Case& one, const Engine& engine, const Task& task);
   void make_reference(const Job& job);
   Result<void> run_job(const Job& job, CaseResult& result, Failure& failure);
   Result<void> judge(const trace::Trace& suspect, const std::string& folder, CaseResult& result);
-  Result<void> leave(const std::string& suspect, CaseResult& result);
+  Result<void> leave(const std::string& output, CaseResult& result);
 
   const Suite& suite_;
   RunOptions options_;
   TemporaryFolder folder_;
   Engines engines_;
+  std::optional<ReferenceCache> cache_;
   Reference reference_;
 };
 
@@ -64,7 +68,7 @@ class Runner {
 // `unpacked`. Renamed to our names. One that is not whole is an error.
 Result<trace::Trace> open_recorded(const std::string& path, const std::string& unpacked);
 
-// A copy of a folder of files, by hard links where the file system has them.
-Result<void> copy_folder(const std::string& from, const std::string& to);
+// A copy of a folder of files. `link`: by hard links, where the file system has them.
+Result<void> copy_folder(const std::string& from, const std::string& to, bool link);
 
 }  // namespace lockstep::suite

@@ -259,8 +259,69 @@ class Check(unittest.TestCase):
         self.assertEqual(lines[2], "::notice title=haiku/0/old::known: 50%25 <i>:,\\n\\x1b[31m")
         self.assertNotIn("\x1b", done.stdout)
 
+    def test_one_model_without_a_suite(self):
+        output, trace = self.root / "r.json", self.root / "mine.trace"
+        command = f"{PROGRAM} run -m {{model}} --tokens {{tokens}} -n {{n}} --trace {{trace}}"
+        for against, tokens in (("cpu", None), (command, "5,6,7"), (command, None)):
+            more = ["--tokens", tokens] if tokens else []
+            check("-m", "haiku", "--against", against, "-n", "2", "--json", output, *more, env=self.environment)
+            result, = json.loads(output.read_text())["results"]
+            self.assertEqual((result["status"], result["prompt"]), ("passed", tokens or "Write a haiku about rain"))
+        subprocess.run([PROGRAM, "run", "-m", "haiku", "--tokens", "9,8", "-n", "3", "--trace", trace], check=True,
+                       stdout=subprocess.DEVNULL, env=self.environment)
+        check("-m", "haiku", "--against", trace, "--json", output, env=self.environment)
+        result, = json.loads(output.read_text())["results"]
+        self.assertEqual((result["prompt"], result["kl_positions"], result["suspect"]), ("9,8", 4, "trace"))
+        for wrong, message in ((["-m", "haiku"], "expected its file"), (["-m", "haiku", "--against", "what"], "expected llama.cpp"),
+                               (["-m", "haiku", "--against", "x {trace} {modle}"], "unknown placeholder {modle}"),
+                               (["-m", "haiku", "--against", "cpu", "--folder", "x"], "is for transformers")):
+            self.assertIn(message, check(*wrong, status=2, env=self.environment).stderr)
+
+    def test_reference_traces_are_kept_and_made_again_when_damaged(self):
+        cache = self.root / "kept"
+        text = self.case(["cpu"])
+        first, _ = self.run_suite(text, "--cache", cache)
+        entries = sorted(p for p in cache.glob("*/*") if p.is_dir())
+        self.assertEqual(len(entries), 2)
+        made = [(entry / "trace/manifest.json").stat().st_mtime_ns for entry in entries]
+        again, _ = self.run_suite(text, "--cache", cache)
+        self.assertEqual(without_times(again), without_times(first))
+        self.assertEqual([(entry / "trace/manifest.json").stat().st_mtime_ns for entry in entries], made)
+        shard = next((entries[0] / "trace").glob("*.safetensors"))
+        data = bytearray(shard.read_bytes())
+        data[-1] ^= 1
+        shard.write_bytes(data)
+        (entries[1] / "digest").unlink()
+        again, _ = self.run_suite(text, "--cache", cache)
+        self.assertEqual(without_times(again), without_times(first))
+        for entry, before in zip(entries, made):
+            self.assertNotEqual((entry / "trace/manifest.json").stat().st_mtime_ns, before)
+        # What was not used for longest goes.
+        self.run_suite(text.replace("[5]", "[6]"), "--cache", cache, "--cache-limit", "0")
+        left = [p for p in cache.glob("*/*") if p.is_dir()]
+        self.assertEqual(len(left), 1)
+        self.assertNotIn(left[0], entries)
+        self.assertFalse((self.root / "cache/lockstep/references").exists())
+        self.run_suite(text, "--no-cache")
+        self.assertFalse((self.root / "cache/lockstep/references").exists())
+        self.run_suite(text)
+        self.assertTrue((self.root / "cache/lockstep/references").exists())
+
+    def test_goldens(self):
+        goldens = self.root / "goldens"
+        text = self.case(["cpu"])
+        first, _ = self.run_suite(text, "--record-goldens", goldens)
+        self.assertEqual(sorted(p.name for p in (goldens / "haiku").iterdir()),
+                         ["0.trace", "0.trace.key", "1.trace", "1.trace.key"])
+        again, _ = self.run_suite(text, "--goldens", goldens)
+        self.assertEqual(without_times(again), without_times(first))
+        results, _ = self.run_suite(text.replace("n = 2", "n = 3"), "--goldens", goldens, status=1)
+        self.assertIn("is of another model, prompt, n", results["results"][0]["reason"])
+        results, _ = self.run_suite(text, "--goldens", self.root / "nowhere", status=1)
+        self.assertIn("no golden trace", results["results"][0]["reason"])
+
     def test_wrong_use(self):
-        self.assertIn("expected one suite", check(status=2).stderr)
+        self.assertIn("found no suite", check(status=2).stderr)
         self.assertIn("no such file", check("nowhere.toml", status=2).stderr)
         self.assertIn("x.toml:1:1: the suite: unknown key", check(self.suite("a = 1", "x.toml"), status=2).stderr)
         suite = self.suite(self.case(["cpu"]))
