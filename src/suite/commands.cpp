@@ -45,8 +45,11 @@ Result<std::vector<std::string>> command_of(const Suite& suite, const Engine& en
       if (engine.folder.empty())
         return error("transformers reads no GGUF file; expected folder = \"...\" in [engine.{}]",
                      engine.name);
-      source = suite.path(engine.folder);
-      if (!fs::exists(source)) source = engine.folder;  // an id of the hub
+      const std::string folder_name =
+          fill(engine.folder, {{"name", fs::path(model).stem().string()}}, false);
+      source = suite.path(folder_name);
+      std::error_code failed;
+      if (!fs::exists(source, failed)) source = folder_name;  // an id of the hub
     }
     std::vector<std::string> out = {program,
                                     "capture",
