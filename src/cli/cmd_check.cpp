@@ -11,14 +11,12 @@
 #include "base/notice.h"
 #include "base/places.h"
 #include "base/progress.h"
-#include "base/text.h"
 #include "cli/command.h"
 #include "cli/compared_traces.h"
 #include "cli/number_list.h"
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "exec/product_devices.h"
-#include "report/summary.h"
 #include "suite/against.h"
 #include "suite/check.h"
 #include "suite/writers.h"
@@ -59,56 +57,9 @@ void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-std::string status_word(suite::Status status, const Paint& paint) {
-  switch (status) {
-    case suite::Status::kPassed:
-      return paint.green("passed");
-    case suite::Status::kKnown:
-      return "known ";
-    case suite::Status::kFailed:
-      return paint.red("FAILED");
-    case suite::Status::kError:
-      break;
-  }
-  return paint.red("ERROR ");
-}
-
-// One line a case.
-std::string line_of(const suite::CaseResult& result, const Paint& paint) {
-  std::string text =
-      fmt::format("{}  {}  ", status_word(result.status, paint), printable(result.id));
-  if (result.status == suite::Status::kPassed) {
-    text += result.verdict;
-    if (result.worst_ratio)
-      text += fmt::format(", error over bound {}", report::short_number(*result.worst_ratio));
-    if (result.kl_mean) text += fmt::format(", KL {}", report::short_number(*result.kl_mean));
-  } else {
-    text += printable(result.reason, 500);
-  }
-  return text + paint.dim(fmt::format("  {:.2f} s", result.seconds)) + "\n";
-}
-
 void show(const std::string& text) {
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stdout));
   std::fflush(stdout);
-}
-
-std::string summary_of(const suite::Results& results, const Paint& paint) {
-  const auto count = [&](suite::Status status) { return results.count(status); };
-  const int64_t failed = count(suite::Status::kFailed) + count(suite::Status::kError);
-  std::string out =
-      fmt::format("{} results: {} passed", results.results.size(), count(suite::Status::kPassed));
-  if (count(suite::Status::kKnown) > 0)
-    out += fmt::format(", {} known", count(suite::Status::kKnown));
-  if (failed > 0) out += fmt::format(", {}", paint.red(fmt::format("{} failed", failed)));
-  if (count(suite::Status::kError) > 0)
-    out += fmt::format(" ({} of them could not be judged)", count(suite::Status::kError));
-  out += fmt::format(", in {:.1f} s\n", results.seconds);
-  if (!results.complete) out += "Not all cases have run.\n";
-  for (const suite::KnownUse* use : results.stale())
-    out += fmt::format("stale: the known defect of line {} ({}) was not met: {}\n", use->entry.line,
-                       printable(use->entry.suspect, 60), printable(use->entry.reason, 200));
-  return out;
 }
 
 Result<suite::Results> merged(const Flags& flags) {
@@ -189,7 +140,7 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
     suite::Results one;  // known defects are told as such at once
     one.results.push_back(result);
     suite::apply_known(suite.known, one);
-    show(line_of(one.results[0], paint));
+    show(suite::terminal_line(one.results[0], paint));
     progress->advance(1);
   };
   return suite::check(suite, options, watching);
@@ -232,10 +183,11 @@ Result<int> run(const Flags& flags) {
   }
   if (baseline) notes = suite::hold_against(*baseline, results);
   for (const suite::CaseResult& result : results.results)
-    if (result.status == suite::Status::kFailed && result.parity) show(line_of(result, paint));
+    if (result.status == suite::Status::kFailed && result.parity)
+      show(suite::terminal_line(result, paint));
   for (const std::string& note : notes) show(fmt::format("note: {}\n", note));
   LS_TRY_VOID(write_results(flags, results));
-  show(summary_of(results, paint));
+  show(suite::terminal_summary(results, paint));
   if (interrupted && ending_signal != 0) return 128 + ending_signal;
   return results.good() ? kDone : kFailedCheck;
 }

@@ -5,13 +5,10 @@
 
 #include "base/mapped_file.h"
 #include "base/no_throw.h"
-#include "base/output_file.h"
 #include "base/text.h"
-#include "gguf/fingerprint.h"
 #include "report/compared.h"
 #include "suite/judged.h"
-#include "suite/key.h"
-#include "trace/jsonl_import.h"
+#include "suite/trace_files.h"
 
 namespace lockstep::suite {
 namespace {
@@ -35,17 +32,6 @@ std::string shown_prompt(const Prompt& prompt) {
   return prompt.kind == Prompt::Kind::kTokens ? ids_text(prompt.tokens) : prompt.text;
 }
 
-Result<void> make_parent(const std::string& path) {
-  std::vector<std::string> made;
-  return make_folders(path, false, made);
-}
-
-Result<void> write_text(const std::string& path, const std::string& text) {
-  LS_TRY(OutputFile file, OutputFile::create(path));
-  LS_TRY_VOID(file.write(std::as_bytes(std::span(text))));
-  return file.publish();
-}
-
 // The end of a text, where programs say what went wrong.
 std::string tail_of(const std::string& text) {
   if (text.size() <= kMostOutput) return text;
@@ -53,36 +39,6 @@ std::string tail_of(const std::string& text) {
 }
 
 }  // namespace
-
-Result<trace::Trace> open_recorded(const std::string& path, const std::string& unpacked) {
-  std::string folder = path;
-  std::error_code failed;
-  if (fs::is_regular_file(path, failed)) {
-    LS_TRY(const trace::ImportOutcome outcome, trace::import_jsonl(path, unpacked));
-    if (!outcome.problems.empty() && !outcome.problems.front().kept)
-      return error("the log has {} lines that cannot be read, first: {}", outcome.problems.size(),
-                   trace::to_text(outcome.problems.front(), path));
-    folder = unpacked;
-  }
-  LS_TRY(trace::Trace trace, trace::Trace::open(folder));
-  if (!trace.manifest().complete) return error("the trace says that it is not complete");
-  report::rename_checkpoints(std::nullopt, trace);
-  return trace;
-}
-
-Result<void> copy_folder(const std::string& from, const std::string& to, bool link) {
-  std::error_code failed;
-  fs::remove_all(to, failed);
-  LS_TRY_VOID(make_parent(fs::path(to).parent_path().string()));
-  if (link) {
-    fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::create_hard_links, failed);
-    if (!failed) return {};
-    fs::remove_all(to, failed);
-  }
-  fs::copy(from, to, fs::copy_options::recursive, failed);
-  if (failed) return error("{}: cannot copy the trace: {}", printable(to), failed.message());
-  return {};
-}
 
 Runner::Runner(const Suite& suite, RunOptions options, TemporaryFolder folder)
     : suite_(suite),
@@ -122,97 +78,6 @@ Result<Task> Runner::task_of(const Case& one, const Prompt& prompt) {
   return task;
 }
 
-std::string Runner::key_of_reference(const Case& one, const Engine& engine, const Task& task) {
-  Key key;
-  key.add("reference");
-  key.add_number(kNumerics);
-  key.add(LOCKSTEP_VERSION);
-  key.add(gguf::fingerprint(task.model->model.file()));
-  key.add(task.tokens);
-  key.add_number(task.n);
-  key.add(one.checkpoints);
-  key.add(engine.target);
-  key.add(engine.kv);
-  return key.finish();
-}
-
-// A trace that somebody keeps, with what it was made for.
-Result<trace::Trace> Runner::golden(const std::string& place, const std::string& key) {
-  const auto made_for = MappedFile::open(place + ".key");
-  if (!made_for.ok())
-    return error("{}: no golden trace ({}); --record-goldens makes them", printable(place),
-                 made_for.error().message);
-  const auto bytes = made_for->bytes();
-  const std::string_view found(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (found != key + "\n")
-    return error(
-        "{}: the golden trace is of another model, prompt, n, checkpoints or engine; "
-        "--record-goldens makes it anew",
-        printable(place));
-  return open_recorded(place, (folder_.path() / "golden").string());
-}
-
-Result<trace::Trace> Runner::reference_trace(const Case& one, size_t prompt, const Task& task,
-                                             Failure& failure) {
-  const std::optional<Engine> engine = suite_.engine(one.reference);
-  LS_CHECK(engine.has_value());
-  Key made_for;  // not of the program's version: that is what goldens are for
-  made_for.add(gguf::fingerprint(task.model->model.file()));
-  made_for.add(task.tokens);
-  made_for.add_number(task.n);
-  made_for.add(one.checkpoints);
-  made_for.add(*engine);
-  const std::string golden_key = made_for.finish();
-  const auto golden_place = [&](const std::string& folder) {
-    return (fs::path(folder) / one.name / fmt::format("{}.trace", prompt)).string();
-  };
-  if (!options_.goldens.empty()) return golden(golden_place(options_.goldens), golden_key);
-
-  const std::string folder = (folder_.path() / "reference.trace").string();
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
-  const auto record = [&](const std::string& place) {
-    return engines_.record(*engine, task, place, failure);
-  };
-  Result<trace::Trace> trace = error("");
-  if (cache_ && engine->kind == EngineKind::kDevice) {
-    // Others' engines may change without a sign.
-    trace = cache_->get(key_of_reference(one, *engine, task),
-                        [&](const std::string& place) -> Result<void> {
-                          LS_TRY_VOID(record(place));
-                          return {};
-                        });
-  } else {
-    LS_TRY(const Recorded recorded, record(folder));
-    trace = open_recorded(recorded.folder, folder + ".unpacked");
-  }
-  if (!trace.ok() || options_.record_goldens.empty()) return trace;
-  const std::string place = golden_place(options_.record_goldens);
-  LS_TRY_VOID(copy_folder(trace->folder(), place, false));
-  LS_TRY_VOID(write_text(place + ".key", golden_key + "\n"));
-  return trace;
-}
-
-void Runner::make_reference(const Job& job) {
-  reference_ = Reference();
-  reference_.group = job.group;
-  const Case& one = suite_.cases[job.case_at];
-  Result<Task> task = task_of(one, one.prompts[job.prompt]);
-  if (!task.ok()) {
-    reference_.failure = task.error().message;
-    return;
-  }
-  reference_.task = std::move(*task);
-  Failure failure;
-  Result<trace::Trace> trace = reference_trace(one, job.prompt, *reference_.task, failure);
-  if (trace.ok()) {
-    reference_.trace = std::move(*trace);
-    return;
-  }
-  reference_.failure = fmt::format("the reference: {}", trace.error().message);
-  reference_.output = failure.output;
-}
-
 Result<void> Runner::judge(const trace::Trace& suspect, const std::string& folder,
                            CaseResult& result) {
   const OpenModel& model = *reference_.task->model;
@@ -232,7 +97,7 @@ Result<void> Runner::judge(const trace::Trace& suspect, const std::string& folde
   const std::string place = (fs::path(options_.out) / result.id).string();
   shown.subject.reference.path = place + "/reference.trace";
   shown.subject.suspect.path = folder;
-  LS_TRY_VOID(make_parent(place));
+  LS_TRY_VOID(make_folder(place));
   LS_TRY_VOID(
       write_text(place + "/report.html", report::html_report(shown.comparison, shown.subject)));
   result.report = result.id + "/report.html";
@@ -249,7 +114,7 @@ Result<void> Runner::run_job(const Job& job, CaseResult& result, Failure& failur
   LS_CHECK(engine.has_value());
 
   const fs::path place = options_.out.empty() ? folder_.path() : fs::path(options_.out) / job.id;
-  LS_TRY_VOID(make_parent(place.string()));
+  LS_TRY_VOID(make_folder(place.string()));
   const std::string folder = (place / "suspect.trace").string();
   std::error_code ignored;
   for (const char* old : {"suspect.trace", "reference.trace", "report.html", "output.txt"})
@@ -305,7 +170,7 @@ Result<void> Runner::leave(const std::string& output, CaseResult& result) {
       if (!fs::remove(folder, ignored)) break;
     return {};
   }
-  LS_TRY_VOID(make_parent(place.string()));
+  LS_TRY_VOID(make_folder(place.string()));
   return write_text((place / "output.txt").string(), output);
 }
 

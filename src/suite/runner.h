@@ -64,11 +64,4 @@ class Runner {
   Reference reference_;
 };
 
-// The trace that an engine left: a folder, or a JSON Lines log, which becomes a trace in
-// `unpacked`. Renamed to our names. One that is not whole is an error.
-Result<trace::Trace> open_recorded(const std::string& path, const std::string& unpacked);
-
-// A copy of a folder of files. `link`: by hard links, where the file system has them.
-Result<void> copy_folder(const std::string& from, const std::string& to, bool link);
-
 }  // namespace lockstep::suite

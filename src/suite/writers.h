@@ -3,9 +3,14 @@
 
 #include <string>
 
+#include "base/terminal.h"
 #include "suite/results.h"
 
 namespace lockstep::suite {
+
+// One line a result, and what there is to say at the end.
+std::string terminal_line(const CaseResult& result, const Paint& paint);
+std::string terminal_summary(const Results& results, const Paint& paint);
 
 // One <testcase> a result: known ones are skipped, those that could not be judged are errors.
 std::string junit_text(const Results& results);
