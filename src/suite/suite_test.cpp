@@ -192,6 +192,9 @@ TEST(Suite, TomlThatIsNoneSaysWhere) {
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().message.find("x.toml:2:"), 0u) << read.error().message;
   EXPECT_FALSE(parse_suite(std::string(100000, '['), "x.toml").ok());
+  for (const char* wrong :
+       {"[+a]\nb = 1", "[[+]]", "[ =]", "a.+ = 1", "= 1", "[a", "a", "[\"", "\x01"})
+    EXPECT_FALSE(parse_suite(wrong, "x.toml").ok()) << wrong;
   EXPECT_FALSE(parse_suite(std::string("a = '\xff'"), "x.toml").ok());
 }
 
