@@ -192,10 +192,20 @@ TEST(Suite, TomlThatIsNoneSaysWhere) {
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().message.find("x.toml:2:"), 0u) << read.error().message;
   EXPECT_FALSE(parse_suite(std::string(100000, '['), "x.toml").ok());
-  for (const char* wrong :
-       {"[+a]\nb = 1", "[[+]]", "[ =]", "a.+ = 1", "= 1", "[a", "a", "[\"", "\x01"})
+  for (const char* wrong : {"[+a]\nb = 1", "[[+]]", "[ =]", "a.+ = 1", "= 1", "[a", "a", "[\"",
+                            "\x01", "[ü]", "ҍ = 1", "a = ü", "[a]ü"})
     EXPECT_FALSE(parse_suite(wrong, "x.toml").ok()) << wrong;
   EXPECT_FALSE(parse_suite(std::string("a = '\xff'"), "x.toml").ok());
+}
+
+TEST(Suite, TextsHoldAnyCharacter) {
+  const auto read = parse_suite(
+      "# ü\n[[case]]\nmodel = 'ü'\nprompts = [\"\"\"\\\n  ü ҍ \u3000日本\"\"\"]\nsuspects = 'cpu'  "
+      "# 日本",
+      "x.toml");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->cases[0].prompts[0].text, "ü ҍ \u3000日本");
+  EXPECT_EQ(read->cases[0].name, "__");  // two bytes that no file's name should have
 }
 
 TEST(SplitCommand, AsAShellWould) {

@@ -5,20 +5,8 @@
 #include <string_view>
 #include <vector>
 
-// Its parser asserts what no caller has looked at (a table's name that begins with "+"), and in
-// release tells the compiler to rely on that. Without the assertions such text is a plain error.
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
-#define TOML_ASSERT(condition) static_assert(true)
-#ifdef NDEBUG
-#undef NDEBUG
-#include <toml++/toml.h>
-#define NDEBUG
-#else
-#include <toml++/toml.h>
-#endif
-
 #include "base/result.h"
+#include "suite/toml_library.h"
 
 namespace lockstep::suite {
 

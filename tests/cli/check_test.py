@@ -307,6 +307,30 @@ class Check(unittest.TestCase):
         self.run_suite(text)
         self.assertTrue((self.root / "cache/lockstep/references").exists())
 
+    def test_several_processes_share_the_kept_traces(self):
+        cache, suite = self.root / "kept", self.suite(self.case(["cpu"]))
+        for _ in range(2):
+            running = [subprocess.Popen([PROGRAM, "check", suite, "--cache", cache, "--json", self.root / f"{i}.json"],
+                                        env=self.environment, stdout=subprocess.DEVNULL) for i in range(4)]
+            self.assertEqual([one.wait(60) for one in running], [0] * 4)
+        same = [without_times(json.loads((self.root / f"{i}.json").read_text())) for i in range(4)]
+        self.assertEqual(same, same[:1] * 4)
+        self.assertEqual(sorted(len(p.name) for p in cache.glob("*/*")), [64, 64])  # whole entries, nothing else
+
+    def test_progress_on_a_terminal(self):
+        import pty
+        ours, theirs = pty.openpty()
+        done = subprocess.run([PROGRAM, "check", self.suite(self.case(["cpu"]))], env=self.environment | {"TERM": "xterm"},
+                              stderr=theirs, stdout=subprocess.PIPE, timeout=60)
+        os.close(theirs)
+        self.assertEqual(done.returncode, 0)
+        shown = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+        self.assertIn("haiku/0/cpu", shown)  # what runs
+        self.assertIn("1/2 cases", shown)  # what is done
+        self.assertIn("s left", shown)
+        self.assertTrue(shown.endswith("\r\033[K"))
+
     def test_goldens(self):
         goldens = self.root / "goldens"
         text = self.case(["cpu"])
