@@ -51,7 +51,10 @@ Result<const OpenModel*> Engines::open(const std::string& model) {
 }
 
 void Engines::make_room(int64_t bytes, const OpenModel* keep) {
-  while (!sessions_.empty() && available_memory_bytes() < bytes) sessions_.pop_back();
+  constexpr size_t kMostLoaded = 8;  // each has threads of its own
+  while (!sessions_.empty() &&
+         (sessions_.size() >= kMostLoaded || available_memory_bytes() < bytes))
+    sessions_.pop_back();
   constexpr size_t kMostOpen = 64;  // maps of files, mostly
   if (models_.size() <= kMostOpen) return;
   for (auto it = models_.begin(); it != models_.end();) {
@@ -78,9 +81,16 @@ Result<engine::Session*> Engines::session(const Engine& engine, const OpenModel&
   options.threads = static_cast<int>(engine.threads);
   if (!engine.kv.empty()) options.kv = engine.kv == "f32" ? DType::kF32 : DType::kF16;
   options.pin = false;  // several executors share the cores, and other engines too
-  LS_TRY(engine::Session made,
-         engine::Session::create(model.model, model.tokenizer.get(), *device, options, context));
-  sessions_.push_front({key, &model, std::move(made)});
+  const auto create = [&] {
+    return engine::Session::create(model.model, model.tokenizer.get(), *device, options, context);
+  };
+  auto made = create();
+  if (!made.ok() && !sessions_.empty()) {  // they may have what it lacks, such as a GPU's memory
+    sessions_.clear();
+    made = create();
+  }
+  if (!made.ok()) return made.error();
+  sessions_.push_front({key, &model, std::move(*made)});
   return &sessions_.front().session;
 }
 

@@ -1,7 +1,11 @@
 #include "suite/runner.h"
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
+
+#include <unistd.h>
 
 #include "base/mapped_file.h"
 #include "base/no_throw.h"
@@ -49,6 +53,13 @@ Runner::Runner(const Suite& suite, RunOptions options, TemporaryFolder folder)
 }
 
 Result<std::unique_ptr<Runner>> Runner::create(const Suite& suite, RunOptions options) {
+  // What cannot be written shows before hours of work.
+  for (const std::string& place : {options.out, options.record_goldens, options.cache}) {
+    if (place.empty()) continue;
+    LS_TRY_VOID(make_folder(place));
+    if (::access(place.c_str(), W_OK | X_OK) != 0)
+      return error("{}: cannot write there: {}", printable(place), std::strerror(errno));
+  }
   LS_TRY(TemporaryFolder folder, TemporaryFolder::create());
   return std::unique_ptr<Runner>(new Runner(suite, std::move(options), std::move(folder)));
 }

@@ -344,6 +344,21 @@ class Check(unittest.TestCase):
         results, _ = self.run_suite(text, "--goldens", self.root / "nowhere", status=1)
         self.assertIn("no golden trace", results["results"][0]["reason"])
 
+    def test_the_document_is_right(self):
+        text = (ROOT / "docs/check.md").read_text()
+        example, = re.findall(r"^```toml\n(.*?)^```", text, re.S | re.M)
+        check(self.suite(example), "--part", "100/100", env=self.environment)  # read, and nothing to run
+        results, _ = self.run_suite(self.engine("wrong", "logits") + self.case(["wrong"]) + "[[known]]\nsuspect = \"x\"\nreason = \"y\"\n",
+                                    status=1)
+        told = set(re.findall(r"`(\w+)`", text))
+        self.assertEqual(set(results) - told, set())
+        self.assertEqual(set(results["results"][0]) - told, set())
+        self.assertEqual(set(results["known_defects"][0]) - told - {"line"}, set())
+        flags = set(re.findall(r"--[a-z-]+", check("--help").stdout)) - {"--help", "--device", "--threads", "--no-diagnosis", "--tokens",
+                                                                       "--max-tokens", "--prompt", "--file", "--folder", "--reference",
+                                                                       "--checkpoints", "--model", "--trace"}
+        self.assertEqual({flag for flag in flags if flag not in text}, set())
+
     def test_wrong_use(self):
         self.assertIn("found no suite", check(status=2).stderr)
         self.assertIn("no such file", check("nowhere.toml", status=2).stderr)
@@ -351,6 +366,10 @@ class Check(unittest.TestCase):
         suite = self.suite(self.case(["cpu"]))
         self.assertIn("expected a part", check(suite, "--part", "3/2", status=2).stderr)
         self.assertIn("no file of", check(self.suite(self.case(["cpu"], model="*.gguf"), "y.toml"), status=2).stderr)
+        file = self.root / "file"
+        file.write_text("")
+        for flag in ("--out", "--record-goldens", "--cache"):
+            self.assertIn("file", check(suite, flag, file / "below", status=2, env=self.environment).stderr)
         broken = self.root / "broken.json"
         for text in ("", "[]", "{}", '{"format": "lockstep-check", "version": 1}', '{"format": "lockstep-check", "version": 2}'):
             broken.write_text(text)
