@@ -143,6 +143,9 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
     show(suite::terminal_line(one.results[0], paint));
     progress->advance(1);
   };
+  watching.on_partial = [&](const suite::Results& results) {
+    static_cast<void>(write_file(flags.json, suite::to_json(results)));  // the last one tells
+  };
   return suite::check(suite, options, watching);
 }
 

@@ -1,5 +1,6 @@
 #include "suite/check.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -7,6 +8,16 @@
 
 namespace lockstep::suite {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at what there is so far: at least this, and so long that a look costs little.
+constexpr double kPartialSeconds = 1;
+constexpr double kPartialShare = 0.02;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 bool is_in(const Job& job, const std::optional<Part>& part) {
   return !part || job.group % part->of == part->index - 1;
@@ -40,7 +51,7 @@ Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::
 }  // namespace
 
 Result<Results> check(const Suite& suite, const CheckOptions& options, const Watching& watching) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::vector<Job> jobs = jobs_of(suite);
   LS_TRY(auto done, earlier(options.resume, jobs, options.part));
   Results out;
@@ -57,6 +68,8 @@ Result<Results> check(const Suite& suite, const CheckOptions& options, const Wat
   for (const Job& job : jobs) planned += is_in(job, options.part) && !done.contains(job.index);
   if (watching.on_plan) watching.on_plan(planned);
   const auto cancelled = [&] { return options.run.cancel != nullptr && *options.run.cancel; };
+  auto last_partial = start;
+  double pause = kPartialSeconds;
   for (const Job& job : jobs) {
     if (!is_in(job, options.part)) continue;
     if (const auto found = done.find(job.index); found != done.end()) {
@@ -75,10 +88,19 @@ Result<Results> check(const Suite& suite, const CheckOptions& options, const Wat
     }
     if (watching.on_end) watching.on_end(result);
     out.results.push_back(std::move(result));
+    if (!watching.on_partial || seconds_since(last_partial) < pause) continue;
+    const auto look = Clock::now();
+    Results partial = out;
+    partial.complete = false;
+    partial.seconds = seconds_since(start);
+    apply_known(suite.known, partial);
+    watching.on_partial(partial);
+    last_partial = Clock::now();
+    pause = std::max(kPartialSeconds, seconds_since(look) / kPartialShare);
   }
   apply_known(suite.known, out);
   if (options.baseline != nullptr) hold_against(*options.baseline, out);
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.seconds = seconds_since(start);
   return out;
 }
 

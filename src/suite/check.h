@@ -20,6 +20,8 @@ struct Watching {
   std::function<void(int64_t jobs)> on_plan;  // that will run
   std::function<void(const Job&)> on_begin;
   std::function<void(const CaseResult&)> on_end;
+  // Now and then: what there is so far, not complete. Whatever ends the program, --resume has it.
+  std::function<void(const Results&)> on_partial;
 };
 
 // Ends early where the run's `cancel` is set: what is there comes back, not complete.

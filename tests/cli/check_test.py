@@ -201,6 +201,21 @@ class Check(unittest.TestCase):
         self.assertEqual(len(done.stdout.splitlines()), 6)
         self.assertIn("of another one", check(self.suite(self.case(["cpu"]), "x.toml"), "--resume", output, status=2).stderr)
 
+    def test_results_are_there_before_the_end(self):
+        output = self.root / "r.json"
+        text = ('[engine.slow]\ncommand = ["sh", "-c", "sleep 0.6; exit 1", "{trace}"]\n'
+                + self.case(["slow", "cpu"]).replace("[5]", "[5], [6]"))
+        running = subprocess.Popen([PROGRAM, "check", self.suite(text), "--json", output], env=self.environment,
+                                   stdout=subprocess.DEVNULL)
+        while not output.exists():
+            self.assertIsNone(running.poll())
+            time.sleep(0.05)
+        running.kill()
+        running.wait()
+        partial = json.loads(output.read_text())
+        self.assertFalse(partial["complete"])
+        self.assertGreaterEqual(len(partial["results"]), 3)
+
     def test_what_got_worse_than_the_baseline_fails(self):
         text = self.case(["cpu"])
         results, _ = self.run_suite(text)
