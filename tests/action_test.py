@@ -47,6 +47,18 @@ class Action(unittest.TestCase):
         self.assertIn("none", done.stderr)
         self.assertNotEqual(self.act(REFERENCE="a trace").returncode, 0)
 
+    def test_suite(self):
+        (self.root / "a suite.toml").write_text('[engine.none]\ncommand = "false {trace}"\n[[case]]\nmodel = "haiku"\ntokens = [[635, 326]]\n'
+                                                'n = 1\nsuspects = ["cpu", "none"]\n')
+        done = self.act(SUITE="a suite.toml", FLAGS="--no-cache --threads=1", GITHUB_ACTIONS="true")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        report = self.root / "lockstep-report"
+        self.assertEqual({path.name for path in report.iterdir()}, {"report.html", "report.xml", "report.md", "report.json"})
+        self.assertEqual((self.root / "summary").read_text(), (report / "report.md").read_text())
+        results = json.loads((report / "report.json").read_text())
+        self.assertEqual((results["passed"], results["errors"]), (1, 1))
+        self.assertIn("::error title=haiku/0/none::", done.stdout)
+
     def test_variables(self):
         text = (ROOT / "action.yml").read_text()
         inputs = re.findall(r"^  (\w+):$", text.split("inputs:")[1].split("\nruns:")[0], re.M)
