@@ -36,6 +36,14 @@ std::string shown_prompt(const Prompt& prompt) {
   return prompt.kind == Prompt::Kind::kTokens ? ids_text(prompt.tokens) : prompt.text;
 }
 
+// Texts about files of ours are the same in every run: without the folder's name, which is not.
+std::string without_folder(std::string text, const fs::path& folder) {
+  const std::string name = folder.string() + "/";
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at))
+    text.erase(at, name.size());
+  return text;
+}
+
 // The end of a text, where programs say what went wrong.
 std::string tail_of(const std::string& text) {
   if (text.size() <= kMostOutput) return text;
@@ -161,9 +169,10 @@ CaseResult Runner::run(const Job& job) {
     result.status = Status::kError;
     result.verdict = "error";
     result.parity = false;
-    result.reason = done.error().message;
+    result.reason = without_folder(done.error().message, folder_.path());
   }
-  if (result.status != Status::kPassed) result.output = tail_of(failure.output);
+  if (result.status != Status::kPassed)
+    result.output = tail_of(without_folder(failure.output, folder_.path()));
   if (const Result<void> left = no_throw([&] { return leave(failure.output, result); }); !left.ok())
     result.reason += fmt::format(" ({})", left.error().message);
   result.seconds = time.seconds();

@@ -154,16 +154,19 @@ class Check(unittest.TestCase):
             self.assertFalse(bait.exists())
 
     def test_parts_make_the_whole(self):
-        text = (self.engine("wrong", "blk.0.q") + self.case(["cpu", "wrong"]) + self.case(["reference"], model="haiku-gpt2-f32")
+        text = (self.engine("wrong", "blk.0.q") + self.engine("cut", "cut") + self.case(["cpu", "wrong", "cut"]) + self.case(["reference"], model="haiku-gpt2-f32")
                 + "[[known]]\nsuspect = \"wrong\"\nreason = \"it is\"\n")
-        whole, _ = self.run_suite(text)
+        whole, _ = self.run_suite(text, status=1)
+        self.assertEqual((whole["passed"], whole["known"], whole["errors"]), (4, 2, 2))
         suite = self.suite(text)
         for count in (1, 3, 7):
             parts = []
             for k in range(1, count + 1):
                 parts.append(self.root / f"part{k}.json")
-                check(suite, "--part", f"{k}/{count}", "--json", parts[-1], env=self.environment)
-            check("--merge", *reversed(parts), "--json", self.root / "merged.json")
+                # The first two groups have the broken engine.
+                broken = any(group % count == k - 1 for group in (0, 1))
+                check(suite, "--part", f"{k}/{count}", "--json", parts[-1], env=self.environment, status=int(broken))
+            check("--merge", *reversed(parts), "--json", self.root / "merged.json", status=1)
             merged = json.loads((self.root / "merged.json").read_text())
             self.assertEqual(without_times(merged), without_times(whole))
         self.assertIn("part 3 of 7 is missing", check("--merge", *parts[:2], *parts[3:], status=2).stderr)
