@@ -69,7 +69,8 @@ Result<bool> boolean_or(const JsonReader& in, bool otherwise) {
   return in.boolean();
 }
 
-Result<CaseResult> read_result(const JsonReader& in) {
+// `ordered`: the same, for what is handed on as it is.
+Result<CaseResult> read_result(const JsonReader& in, const ordered_json& ordered) {
   LS_TRY_VOID(in.object());
   CaseResult r;
   LS_TRY(r.id, in["id"].text());
@@ -84,8 +85,8 @@ Result<CaseResult> read_result(const JsonReader& in) {
   LS_TRY(r.verdict, in["verdict"].text());
   LS_TRY(r.parity, in["parity"].boolean());
   LS_TRY(r.headline, in["headline"].text_or(""));
-  if (in["first_defect"].present()) r.first_defect = ordered_json(in["first_defect"].value());
-  if (in["diagnoses"].present()) r.diagnoses = ordered_json(in["diagnoses"].value());
+  if (in["first_defect"].present()) r.first_defect = ordered["first_defect"];
+  if (in["diagnoses"].present()) r.diagnoses = ordered["diagnoses"];
   if (in["defects"].present()) {
     LS_TRY(const auto defects, in["defects"].items());
     for (const JsonReader& defect : defects) {
@@ -183,8 +184,9 @@ Result<Results> parse_results(std::string_view text, const std::string& source) 
     }
   }
   LS_TRY(const auto results, in["results"].items());
-  for (const JsonReader& result : results) {
-    LS_TRY(out.results.emplace_back(), read_result(result));
+  const ordered_json again = ordered_json::parse(text, nullptr, false);
+  for (size_t i = 0; i < results.size(); ++i) {
+    LS_TRY(out.results.emplace_back(), read_result(results[i], again["results"][i]));
   }
   std::ranges::sort(out.results, {}, &CaseResult::index);
   return out;

@@ -36,7 +36,8 @@ CaseResult any_result(Random& random, int64_t index) {
   r.known = any_text(random);
   if (random.next() % 2 == 0) r.worst_ratio = static_cast<double>(random.next() % 1000) / 7;
   if (random.next() % 2 == 0) r.kl_mean = 1e-9;
-  if (random.next() % 2 == 0) r.first_defect = {{"checkpoint", "blk.0.q"}};
+  if (random.next() % 2 == 0)
+    r.first_defect = {{"z", "blk.0.q"}, {"a", {{"y", 1}, {"b", nullptr}}}};
   for (uint64_t i = random.next() % 3; i > 0; --i) r.defects.push_back(fmt::format("blk.{}.q", i));
   r.seconds = 0.25;
   return r;

@@ -154,12 +154,12 @@ class Check(unittest.TestCase):
             self.assertFalse(bait.exists())
 
     def test_parts_make_the_whole(self):
-        text = (self.engine("wrong", "blk.0.q") + self.engine("cut", "cut") + self.case(["cpu", "wrong", "cut"]) + self.case(["reference"], model="haiku-gpt2-f32")
+        text = (self.engine("wrong", "blk.0.q") + self.engine("half", "incomplete") + self.case(["cpu", "wrong", "half"]) + self.case(["reference"], model="haiku-gpt2-f32")
                 + "[[known]]\nsuspect = \"wrong\"\nreason = \"it is\"\n")
         whole, _ = self.run_suite(text, status=1)
         self.assertEqual((whole["passed"], whole["known"], whole["errors"]), (4, 2, 2))
         suite = self.suite(text)
-        for count in (1, 3, 7):
+        for count in (1, 7):
             parts = []
             for k in range(1, count + 1):
                 parts.append(self.root / f"part{k}.json")
@@ -168,7 +168,7 @@ class Check(unittest.TestCase):
                 check(suite, "--part", f"{k}/{count}", "--json", parts[-1], env=self.environment, status=int(broken))
             check("--merge", *reversed(parts), "--json", self.root / "merged.json", status=1)
             merged = json.loads((self.root / "merged.json").read_text())
-            self.assertEqual(without_times(merged), without_times(whole))
+            self.assertEqual(json.dumps(without_times(merged)), json.dumps(without_times(whole)))  # in its order too
         self.assertIn("part 3 of 7 is missing", check("--merge", *parts[:2], *parts[3:], status=2).stderr)
         self.assertIn("which", check("--merge", *parts, parts[2], status=2).stderr)
         other = self.root / "other.json"
