@@ -215,7 +215,8 @@ std::string describe(const LimitedOutcome& outcome, const ProcessLimits& limits)
     case ProcessEnd::kExited:
       return fmt::format("ended with exit status {}", outcome.status);
     case ProcessEnd::kSignal:
-      return fmt::format("was ended by signal {} ({})", outcome.status, ::strsignal(outcome.status));
+      return fmt::format("was ended by signal {} ({})", outcome.status,
+                         ::strsignal(outcome.status));
     case ProcessEnd::kTime:
       return fmt::format("took longer than {:g} s", limits.seconds);
     case ProcessEnd::kMemory:

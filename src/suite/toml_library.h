@@ -1,6 +1,6 @@
-// toml++, without what it takes for granted. Version 3.3 relies on facts that the text of a stranger
-// breaks: that a table's name never begins with a sign, and that a character of U+00A1 to U+0499
-// outside of texts never comes. Here both are plain errors.
+// toml++, without what it takes for granted. Version 3.3 relies on facts that the text of a
+// stranger breaks: that a table's name never begins with a sign, and that a character of U+00A1 to
+// U+0499 outside of texts never comes. Here both are plain errors.
 #pragma once
 
 #define TOML_EXCEPTIONS 0
