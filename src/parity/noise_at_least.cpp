@@ -188,7 +188,7 @@ class LinearNoise::RoundedWeights {
           return rounded[static_cast<size_t>(r)].exact ? 0.0F : static_cast<float>(number);
         });
       }
-      panel_.set(other_, false);
+      panel_.set(other_);
       panel_.multiply(x, {sums});
     };
     multiply(&Rounded::variances, *prepared_.squares, chance_.data());

@@ -198,6 +198,36 @@ TEST_F(FastOps, EstimatesAreAsGoodAsSinglePrecision) {
   }
 }
 
+TEST_F(FastOps, PanelsAreLaidOutAnewWithTheSameNumbers) {
+  for (const Kernels* each : all_kernels()) {
+    if (!each->supported()) continue;
+    SCOPED_TRACE(each->name);
+    for (const int64_t columns : {1, 7, 16, 31, 255, 256, 257}) {
+      const int64_t stride = (columns + kLanes - 1) / kLanes * kLanes + random_.below(3);
+      std::vector<float> rows(static_cast<size_t>(kPanel * stride + kLanes));
+      for (float& x : rows) x = static_cast<float>(random_.gaussian());
+      std::vector<float> transposed(static_cast<size_t>(columns * kPanel + 1), -7.0F);
+      each->transpose(rows.data(), stride, columns, transposed.data());
+      EXPECT_EQ(transposed.back(), -7.0F) << "seed " << seed_;
+      for (int64_t r = 0; r < kPanel; ++r)
+        for (int64_t i = 0; i < columns; ++i)
+          ASSERT_EQ(transposed[static_cast<size_t>(i * kPanel + r)],
+                    rows[static_cast<size_t>(r * stride + i)])
+              << "seed " << seed_;
+      const int64_t whole = (columns + kLanes - 1) / kLanes * kLanes;
+      for (const bool squared : {false, true}) {
+        std::vector<double> wide(static_cast<size_t>(whole + 1), -7.0);
+        each->widen(rows.data() + stride, whole, squared, wide.data());
+        EXPECT_EQ(wide.back(), -7.0) << "seed " << seed_;
+        for (int64_t i = 0; i < whole; ++i) {
+          const auto x = static_cast<double>(rows[static_cast<size_t>(stride + i)]);
+          ASSERT_EQ(wide[static_cast<size_t>(i)], squared ? x * x : x) << "seed " << seed_;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(FastOps, SquaresAreThoseOfTheWeights) {
   const op::Weight w = weight(quant::Format::kQ4_K, 40, 512);
   Matrix x = matrix(5, 512);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "base/parallel.h"
 #include "quant/decode.h"
@@ -39,45 +42,52 @@ bool fit_single_precision(const Matrix& matrix, int threads) {
   return fit;
 }
 
-PaddedRows::PaddedRows(int64_t row_count, int64_t columns)
-    : rows(row_count), stride(row_stride(columns)), numbers(static_cast<size_t>(rows * stride)) {}
+PaddedRows::PaddedRows(int64_t row_count, int64_t column_count)
+    : rows(row_count),
+      columns(column_count),
+      stride(row_stride(std::min(kBlock, column_count))),
+      numbers(static_cast<size_t>(rounded_up(columns, kBlock) / kBlock * rows * stride)) {}
 
 PaddedRows::PaddedRows(const Matrix& matrix, int threads)
     : PaddedRows(matrix.rows, matrix.columns) {
-  parallel_rows(rows, matrix.columns, threads,
-                [&](int64_t t) { std::copy_n(matrix.row(t), matrix.columns, row(t)); });
+  parallel_rows(rows, columns, threads, [&](int64_t t) {
+    for (int64_t column = 0; column < columns; column += kBlock)
+      std::copy_n(matrix.row(t) + column, std::min(kBlock, columns - column), at(t, column));
+  });
 }
 
-PanelProduct::PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared)
+PanelProduct::PanelProduct(const PaddedRows& x, bool exact_products, bool squared)
     : x_(x),
-      w_(squared || x.rows > kFewRows ? kPanel : 0, columns),
+      w_(squared || x.rows > kFewRows ? kPanel : 0, x.columns),
       exact_products_(exact_products),
       squared_(squared),
       sums_(static_cast<size_t>(std::min(kRowsAtATime, x.rows) * kPanel * kLanes)),
       lost_(sums_.size()) {}
 
 void PanelProduct::operator()(const DecodedPanel& panel, double* out) {
-  for (int64_t r = 0; r < w_.rows; ++r) {
-    const float* from = panel.floats.data() + r * panel.stride;
-    std::copy_n(from, panel.columns, w_.row(r));
-    if (squared_)
-      for (int64_t i = 0; i < panel.columns; ++i) w_.row(r)[i] *= w_.row(r)[i];
-  }
+  for (int64_t r = 0; r < w_.rows; ++r)
+    for (int64_t column = 0; column < x_.columns; column += kBlock)
+      kernels().widen(panel.floats.data() + r * panel.stride + column, block_width(column),
+                      squared_, w_.at(r, column));
   for (int64_t first = 0; first < x_.rows; first += kRowsAtATime)
     some_rows(panel, first, std::min(kRowsAtATime, x_.rows - first), out);
 }
 
+// Of the block that begins with the column, with the zeros at its end.
+int64_t PanelProduct::block_width(int64_t column) const {
+  return std::min(kBlock, rounded_up(x_.columns - column, kLanes));
+}
+
 void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t count, double* out) {
-  for (int64_t column = 0; column < panel.columns; column += kBlock) {
-    const int64_t columns = std::min(kBlock, rounded_up(panel.columns - column, kLanes));
+  for (int64_t column = 0; column < x_.columns; column += kBlock) {
     const bool direct = w_.rows == 0;
-    kernels().add({.w = direct ? nullptr : w_.row(0) + column,
+    kernels().add({.w = direct ? nullptr : w_.at(0, column),
                    .singles = panel.floats.data() + column,
                    .w_stride = direct ? panel.stride : w_.stride,
-                   .x = x_.row(first) + column,
+                   .x = x_.at(first, column),
                    .x_stride = x_.stride,
                    .x_rows = count,
-                   .columns = columns,
+                   .columns = block_width(column),
                    .exact_products = exact_products_,
                    .first = column == 0},
                   sums_.data(), lost_.data());
@@ -103,15 +113,31 @@ void for_each_panel(const op::Weight& weight, int64_t work_a_weight, int threads
   constexpr int64_t kDecoding = 16;  // as many multiplications
   const int64_t panels = (weight.rows + kPanel - 1) / kPanel;
   const int64_t work = kPanel * weight.columns * (work_a_weight + kDecoding);
+  // Threads work on one range after another: what a body needs is made once for each of them.
+  struct Worker {
+    DecodedPanel panel;
+    PanelBody body;
+  };
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Worker>> idle;
+  const auto take = [&]() -> std::unique_ptr<Worker> {
+    const std::lock_guard lock(mutex);
+    if (idle.empty()) return nullptr;
+    auto worker = std::move(idle.back());
+    idle.pop_back();
+    return worker;
+  };
   parallel_for(
       panels, std::max<int64_t>(1, kWorthAThread / work),
       [&](int64_t begin, int64_t end) {
-        DecodedPanel panel(weight.columns);
-        const PanelBody body = make_body();
+        auto worker = take();
+        if (worker == nullptr) worker.reset(new Worker{DecodedPanel(weight.columns), make_body()});
         for (int64_t i = begin; i < end; ++i) {
-          panel.decode(weight, i);
-          body(panel);
+          worker->panel.decode(weight, i);
+          worker->body(worker->panel);
         }
+        const std::lock_guard lock(mutex);
+        idle.push_back(std::move(worker));
       },
       threads);
 }
@@ -143,33 +169,33 @@ EstimateRows::EstimateRows(const Matrix& matrix, bool squared, int threads)
   });
 }
 
-void EstimatePanel::set(const DecodedPanel& panel, bool squared) {
-  numbers_.resize(static_cast<size_t>(rounded_up(panel.columns, kEstimateBlock) * kPanel));
-  constexpr int64_t kTogether = 16;  // rows: they fill whole lines of the cache
-  for (int64_t first = 0; first < kPanel; first += kTogether)
-    for (int64_t column = 0; column < panel.columns; ++column) {
-      const float* in = panel.floats.data() + first * panel.stride + column;
-      float* out = numbers_.data() + column * kPanel + first;
-      for (int64_t r = 0; r < kTogether; ++r) out[r] = in[r * panel.stride];
-      if (squared)
-        for (int64_t r = 0; r < kTogether; ++r) out[r] *= out[r];
-    }
-  std::fill(numbers_.begin() + panel.columns * kPanel, numbers_.end(), 0.0F);
+void EstimatePanel::set(const DecodedPanel& panel) {
+  columns_ = panel.columns;
+  weights_.resize(static_cast<size_t>(rounded_up(columns_, kEstimateBlock) * kPanel));
+  kernels().transpose(panel.floats.data(), panel.stride, columns_, weights_.data());
+  std::fill(weights_.begin() + columns_ * kPanel, weights_.end(), 0.0F);
+  take_weights();
 }
 
-void EstimatePanel::set_sums_of_squares(const DecodedPanel& panel, int64_t together) {
-  const int64_t sums = (panel.columns + together - 1) / together;
-  numbers_.assign(static_cast<size_t>(rounded_up(sums, kEstimateBlock) * kPanel), 0.0F);
-  for (int64_t r = 0; r < panel.rows; ++r) {
-    const float* row = panel.floats.data() + r * panel.stride;
-    for (int64_t i = 0; i < sums; ++i) {
-      float sum = 0;
-      for (int64_t column = i * together; column < std::min(panel.columns, (i + 1) * together);
-           ++column)
-        sum += row[column] * row[column];
-      numbers_[static_cast<size_t>(i * kPanel + r)] = sum;
-    }
+void EstimatePanel::take_weights() {
+  takes_others_ = false;
+}
+
+void EstimatePanel::take_squares() {
+  others_.resize(weights_.size());
+  std::ranges::transform(weights_, others_.begin(), [](float w) { return w * w; });
+  takes_others_ = true;
+}
+
+void EstimatePanel::take_sums_of_squares(int64_t together) {
+  const int64_t sums = (columns_ + together - 1) / together;
+  others_.assign(static_cast<size_t>(rounded_up(sums, kEstimateBlock) * kPanel), 0.0F);
+  for (int64_t column = 0; column < columns_; ++column) {
+    const float* from = weights_.data() + column * kPanel;
+    float* sum = others_.data() + column / together * kPanel;
+    for (int64_t r = 0; r < kPanel; ++r) sum[r] += from[r] * from[r];
   }
+  takes_others_ = true;
 }
 
 void EstimatePanel::multiply(const EstimateRows& x, const EstimatedSums& out) const {
@@ -179,7 +205,8 @@ void EstimatePanel::multiply(const EstimateRows& x, const EstimatedSums& out) co
     std::fill_n(out.partial, count, 0.0F);
     std::fill_n(out.partial_squares, count, 0.0F);
   }
-  kernels().estimate(numbers_.data(), x.numbers.data(), x.blocks, x.rows, out);
+  kernels().estimate((takes_others_ ? others_ : weights_).data(), x.numbers.data(), x.blocks,
+                     x.rows, out);
 }
 
 }  // namespace lockstep::exec::f64

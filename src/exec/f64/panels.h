@@ -36,26 +36,34 @@ using PanelBody = std::function<void(DecodedPanel&)>;
 void for_each_panel(const op::Weight& weight, int64_t work_a_weight, int threads,
                     const std::function<PanelBody()>& make_body);
 
-// Rows of x as products read them: [rows, stride], zeros where there is nothing.
+// Rows as products read them: [blocks of kBlock columns, rows, stride], so that all that is read at
+// a time lies together; zeros where there is nothing.
 struct PaddedRows {
   int64_t rows = 0;
+  int64_t columns = 0;
   int64_t stride = 0;
   AlignedVector<double> numbers;
 
-  PaddedRows(int64_t row_count, int64_t columns);
+  PaddedRows(int64_t row_count, int64_t column_count);
   PaddedRows(const Matrix& matrix, int threads);
-  double* row(int64_t index) { return numbers.data() + index * stride; }
-  const double* row(int64_t index) const { return numbers.data() + index * stride; }
+  // Where the row begins in the block that begins with the column.
+  double* at(int64_t row, int64_t column) {
+    return numbers.data() + (column / kBlock * rows + row) * stride;
+  }
+  const double* at(int64_t row, int64_t column) const {
+    return numbers.data() + (column / kBlock * rows + row) * stride;
+  }
 };
 
 // A panel times x, [x.rows, kPanel], by the operations of the plain code: the same bits.
 class PanelProduct {
  public:
   // `exact_products`: x is in single precision. `squared`: the squares of the weights.
-  PanelProduct(const PaddedRows& x, int64_t columns, bool exact_products, bool squared);
+  PanelProduct(const PaddedRows& x, bool exact_products, bool squared);
   void operator()(const DecodedPanel& panel, double* out);
 
  private:
+  int64_t block_width(int64_t column) const;
   void some_rows(const DecodedPanel& panel, int64_t first, int64_t count, double* out);
 
   const PaddedRows& x_;
@@ -81,14 +89,20 @@ struct EstimateRows {
 // A panel for estimates: [blocks, kEstimateBlock, kPanel].
 class EstimatePanel {
  public:
-  void set(const DecodedPanel& panel, bool squared);
-  // The sums of the squares of so many columns each, as columns.
-  void set_sums_of_squares(const DecodedPanel& panel, int64_t together);
-  // The panel times `x`, [x.rows, kPanel].
+  void set(const DecodedPanel& panel);
+  // What is to be multiplied, of the panel that was set: it, its squares, or the sums of the
+  // squares of so many columns each, as columns.
+  void take_weights();
+  void take_squares();
+  void take_sums_of_squares(int64_t together);
+  // That times `x`, [x.rows, kPanel].
   void multiply(const EstimateRows& x, const EstimatedSums& out) const;
 
  private:
-  AlignedVector<float> numbers_;
+  int64_t columns_ = 0;
+  AlignedVector<float> weights_;
+  AlignedVector<float> others_;
+  bool takes_others_ = false;
 };
 
 }  // namespace lockstep::exec::f64

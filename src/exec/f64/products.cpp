@@ -13,7 +13,7 @@ class PanelTask {
       : task_(task), take_(take) {
     const auto count = static_cast<size_t>(task.rows() * kPanel);
     if (x) {
-      product_.emplace(*x, task.x->columns, exact, task.squared);
+      product_.emplace(*x, exact, task.squared);
       doubles_.resize(count);
     }
     size_t singles = 0;
@@ -30,11 +30,12 @@ class PanelTask {
 
   void operator()(const DecodedPanel& panel) {
     if (product_) (*product_)(panel, doubles_.data());
-    std::optional<Factor> set;
+    if (!sums_.empty()) panel_.set(panel);
+    std::optional<Factor> taken;
     for (size_t i = 0; i < sums_.size(); ++i) {
       const Estimate& each = task_.estimates[i];
-      if (set != each.factor) prepare(panel, each.factor);
-      set = each.factor;
+      if (taken != each.factor) take(each.factor);
+      taken = each.factor;
       panel_.multiply(*each.x, sums_[i]);
     }
     take_({.first_row = 0,
@@ -47,11 +48,13 @@ class PanelTask {
   }
 
  private:
-  void prepare(const DecodedPanel& panel, Factor factor) {
-    if (factor == Factor::kSumsOfSquares)
-      panel_.set_sums_of_squares(panel, kSummedSquares);
+  void take(Factor factor) {
+    if (factor == Factor::kWeights)
+      panel_.take_weights();
+    else if (factor == Factor::kSquares)
+      panel_.take_squares();
     else
-      panel_.set(panel, factor == Factor::kSquares);
+      panel_.take_sums_of_squares(kSummedSquares);
   }
 
   const Task& task_;

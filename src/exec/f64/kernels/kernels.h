@@ -49,6 +49,12 @@ struct Kernels {
   // The products from their running sums, of which there are a multiple of kLanes.
   void (*finish)(const double* sums, const double* lost, int64_t count, double* out);
 
+  // Floats as doubles, or their squares; `count`: a multiple of kLanes.
+  void (*widen)(const float* from, int64_t count, bool squared, double* to);
+
+  // kPanel rows, `stride` apart, as columns: [columns, kPanel].
+  void (*transpose)(const float* rows, int64_t stride, int64_t columns, float* to);
+
   // `w`: [blocks, kEstimateBlock, kPanel]; `x`: [blocks, rows, kEstimateBlock].
   void (*estimate)(const float* w, const float* x, int64_t blocks, int64_t rows,
                    const EstimatedSums& out);

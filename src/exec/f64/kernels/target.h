@@ -23,39 +23,52 @@ void in_tiles(int64_t rows, const Call& call) {
   }
 }
 
-// Some rows of the panel times some rows of x, with all running sums in registers.
+// Adds a block's running sums to those so far, and what that loses to what was lost.
+inline void join(const Eight& block, bool first, double* sums, double* lost) {
+  if (first) {
+    Eight::store(sums, block);
+    Eight::store(lost, Eight::zero());
+    return;
+  }
+  const Eight sum = Eight::load(sums);
+  const Eight next = Eight::add(sum, block);
+  const Eight part = Eight::subtract(next, sum);
+  const Eight rest =
+      Eight::add(Eight::subtract(sum, Eight::subtract(next, part)), Eight::subtract(block, part));
+  Eight::store(sums, next);
+  Eight::store(lost, Eight::add(Eight::load(lost), rest));
+}
+
+// Some rows of the panel times some rows of x, with all running sums in registers: the loops over
+// them are unrolled, or compilers put them into memory.
 template <bool kFused, int kRows, class Weight>
 inline void multiply_tile(const Weight* w, const double* x, const Operands& operands, double* sums,
                           double* lost) {
   constexpr int kWeights = Eight::kWeights;
   Eight block[kRows][kWeights];
+#pragma GCC unroll 8
   for (int t = 0; t < kRows; ++t)
+#pragma GCC unroll 8
     for (int r = 0; r < kWeights; ++r) block[t][r] = Eight::zero();
   for (int64_t column = 0; column < operands.columns; column += kLanes) {
     Eight weights[kWeights];
+#pragma GCC unroll 8
     for (int r = 0; r < kWeights; ++r) weights[r] = Eight::load(w + r * operands.w_stride + column);
+#pragma GCC unroll 8
     for (int t = 0; t < kRows; ++t) {
       const Eight factor = Eight::load(x + t * operands.x_stride + column);
+#pragma GCC unroll 8
       for (int r = 0; r < kWeights; ++r)
         block[t][r] = kFused ? Eight::fused(weights[r], factor, block[t][r])
                              : Eight::add(block[t][r], Eight::multiply(weights[r], factor));
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < kRows; ++t)
+#pragma GCC unroll 8
     for (int r = 0; r < kWeights; ++r) {
       const int64_t place = (t * kPanel + r) * kLanes;
-      if (operands.first) {
-        Eight::store(sums + place, block[t][r]);
-        Eight::store(lost + place, Eight::zero());
-        continue;
-      }
-      const Eight sum = Eight::load(sums + place);
-      const Eight next = Eight::add(sum, block[t][r]);
-      const Eight part = Eight::subtract(next, sum);
-      const Eight rest = Eight::add(Eight::subtract(sum, Eight::subtract(next, part)),
-                                    Eight::subtract(block[t][r], part));
-      Eight::store(sums + place, next);
-      Eight::store(lost + place, Eight::add(Eight::load(lost + place), rest));
+      join(block[t][r], operands.first, sums + place, lost + place);
     }
 }
 
@@ -115,6 +128,22 @@ void finish(const double* sums, const double* lost, int64_t count, double* out) 
     const EightDoubles chosen = total == total ? total : sum;
     std::memcpy(out + i, &chosen, sizeof chosen);
   }
+}
+
+void widen(const float* from, int64_t count, bool squared, double* to) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Eight x = Eight::load(from + i);
+    Eight::store(to + i, squared ? Eight::multiply(x, x) : x);
+  }
+}
+
+void transpose(const float* rows, int64_t stride, int64_t columns, float* to) {
+  int64_t column = 0;
+  for (; column + Singles::kSquare <= columns; column += Singles::kSquare)
+    for (int64_t r = 0; r < kPanel; r += Singles::kSquare)
+      Singles::transpose(rows + r * stride + column, stride, to + column * kPanel + r, kPanel);
+  for (; column < columns; ++column)
+    for (int64_t r = 0; r < kPanel; ++r) to[column * kPanel + r] = rows[r * stride + column];
 }
 
 template <int kRows>

@@ -42,6 +42,13 @@ struct Singles {
   static constexpr int kWidth = 16;  // rows of the weight at a time
   static constexpr int kRows = 6;
 
+  // So many rows and columns at a time: whole lines of the cache.
+  static constexpr int64_t kSquare = 16;
+  static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    for (int64_t i = 0; i < kSquare; ++i)
+      for (int64_t r = 0; r < kSquare; ++r) to[i * to_stride + r] = from[r * from_stride + i];
+  }
+
   static Singles zero() { return {_mm256_setzero_ps()}; }
   static Singles set(float x) { return {_mm256_set1_ps(x)}; }
   static Singles load(const float* p) { return {_mm256_loadu_ps(p)}; }
@@ -58,7 +65,9 @@ struct Singles {
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx2;
 const Kernels kAvx2 = {
-    "avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, add,
-    finish, estimate};
+    "avx2",  [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
+    add,     finish,
+    widen,   transpose,
+    estimate};
 }  // namespace lockstep::exec::f64
 #endif

@@ -34,6 +34,26 @@ struct Singles {
   static constexpr int kWidth = 32;  // rows of the weight at a time
   static constexpr int kRows = 12;
 
+  // So many rows and columns at a time, in registers: every step interleaves a row with the one
+  // eight below it.
+  static constexpr int64_t kSquare = 16;
+  static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high =
+        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    __m512 rows[kSquare];
+    for (int r = 0; r < kSquare; ++r) rows[r] = _mm512_loadu_ps(from + r * from_stride);
+    for (int step = 0; step < 4; ++step) {
+      __m512 next[kSquare];
+      for (int r = 0; r < kSquare / 2; ++r) {
+        next[2 * r] = _mm512_permutex2var_ps(rows[r], low, rows[r + kSquare / 2]);
+        next[2 * r + 1] = _mm512_permutex2var_ps(rows[r], high, rows[r + kSquare / 2]);
+      }
+      for (int r = 0; r < kSquare; ++r) rows[r] = next[r];
+    }
+    for (int r = 0; r < kSquare; ++r) _mm512_storeu_ps(to + r * to_stride, rows[r]);
+  }
+
   static Singles zero() { return {_mm512_setzero_ps()}; }
   static Singles set(float x) { return {_mm512_set1_ps(x)}; }
   static Singles load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -49,7 +69,8 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx512;
-const Kernels kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add,
-                         finish, estimate};
+const Kernels kAvx512 = {
+    "avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add, finish, widen, transpose,
+    estimate};
 }  // namespace lockstep::exec::f64
 #endif

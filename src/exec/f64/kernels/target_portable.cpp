@@ -53,6 +53,13 @@ struct Singles {
     for (int i = 0; i < kLanes; ++i) out.v[i] = f(i);
     return out;
   }
+  // So many rows and columns at a time: whole lines of the cache.
+  static constexpr int64_t kSquare = 16;
+  static void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    for (int64_t i = 0; i < kSquare; ++i)
+      for (int64_t r = 0; r < kSquare; ++r) to[i * to_stride + r] = from[r * from_stride + i];
+  }
+
   static Singles zero() { return {}; }
   static Singles set(float x) {
     return each([&](int) { return x; });
@@ -78,5 +85,6 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kPortable;
-const Kernels kPortable = {"portable", [] { return true; }, add, finish, estimate};
+const Kernels kPortable = {"portable", [] { return true; }, add,     finish,
+                           widen,      transpose,           estimate};
 }  // namespace lockstep::exec::f64
