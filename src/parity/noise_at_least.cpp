@@ -84,9 +84,12 @@ struct LinearNoise::Prepared {
 // The estimates that are asked for, and rows of what is at least made of them.
 class LinearNoise::AtLeast {
  public:
-  AtLeast(const LinearNoise& noise, const Prepared& prepared) : noise_(noise), prepared_(prepared) {
+  // `actual`: null where all errors that are meant are wanted.
+  AtLeast(const LinearNoise& noise, const Prepared& prepared, const Matrix* actual = nullptr)
+      : noise_(noise), prepared_(prepared), actual_(actual) {
     if (noise.adding_matters_) sums_ = add({Factor::kWeights, &*prepared.x, true});
-    if (noise.rounds_input_) known_ = add({Factor::kWeights, &*prepared.errors});
+    if (noise.rounds_input_)
+      known_ = add({.factor = Factor::kWeights, .x = &*prepared.errors, .few = actual != nullptr});
     if (noise.adding_matters_) squares_ = add({Factor::kSquares, &*prepared.squares});
     if (noise.rounds_input_)
       chance_ =
@@ -116,13 +119,34 @@ class LinearNoise::AtLeast {
       }
       if (chance_ >= 0) {
         row.chance = part.estimates[static_cast<size_t>(chance_)].sum + place;
-        row.known = part.estimates[static_cast<size_t>(known_)].sum + place;
+        const float* known = part.estimates[static_cast<size_t>(known_)].sum;
+        float some_known[kPanel] = {};
+        if (known == nullptr) find_known(part, t, row, some_known);
+        row.known = known != nullptr ? known + place : some_known;
+        write_at_least(row);
+        continue;
       }
       write_at_least(row);
     }
   }
 
+  bool all_known() const { return all_known_; }
+
  private:
+  // What is meant counts from two standard deviations on. Where it makes up the error, as it does
+  // in engines that round as they say, it does not count where the error is less.
+  void find_known(const exec::f64::Part& part, int64_t t, const AtLeastRow& row,
+                  float* known) const {
+    constexpr double kNearlyCounts = 3.5;  // variances of chance
+    if (all_known_) all_known_ = false;
+    const double limit = kNearlyCounts * row.chance_scale;
+    const double* recorded = actual_->row(t) + part.first_column;
+    const int64_t columns = std::min(part.columns, actual_->columns - part.first_column);
+    for (int64_t i = 0; i < columns; ++i)
+      if (square(recorded[i] - row.y[i]) > limit * static_cast<double>(row.chance[i]))
+        known[i] = exec::f64::estimate_one(*part.panel, i, *prepared_.errors, t);
+  }
+
   int add(const exec::f64::Estimate& estimate) {
     estimates_.push_back(estimate);
     return static_cast<int>(estimates_.size()) - 1;
@@ -154,11 +178,13 @@ class LinearNoise::AtLeast {
 
   const LinearNoise& noise_;
   const Prepared& prepared_;
+  const Matrix* actual_;
   std::vector<exec::f64::Estimate> estimates_;
   int sums_ = -1;  // indices of estimates; -1: not asked for
   int squares_ = -1;
   int chance_ = -1;
   int known_ = -1;
+  mutable std::atomic<bool> all_known_ = true;
 };
 
 // What the rounding of weights does at least, one panel after another.
@@ -239,10 +265,10 @@ Matrix LinearNoise::at_least(const Matrix& out, Products& products) const {
   return variance;
 }
 
-LinearNoise::Evaluated LinearNoise::evaluate(Products& products) const {
+LinearNoise::Evaluated LinearNoise::evaluate(Products& products, const Matrix* actual) const {
   Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
   const Prepared prepared(*this);
-  const AtLeast at_least(*this, prepared);
+  const AtLeast at_least(*this, prepared, actual);
   products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates()}, threads_,
                [&](const exec::f64::Part& part) {
                  for (int64_t t = 0; t < part.rows; ++t) {
@@ -254,6 +280,7 @@ LinearNoise::Evaluated LinearNoise::evaluate(Products& products) const {
                  at_least.write(part, out.value, out.at_least);
                });
   add_rounded_weights(prepared, out.at_least);
+  out.all_known = at_least.all_known();
   return out;
 }
 

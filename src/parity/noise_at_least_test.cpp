@@ -48,6 +48,44 @@ TEST(NoiseAtLeast, IsNeverMoreThanTheNoiseAndUsuallyNearlyAll) {
   }
 }
 
+TEST(NoiseAtLeast, WhatIsMeantIsLookedForWhereItCounts) {
+  Random random(fresh_seed());
+  for (const auto& [compute, activations] : kArithmetics)
+    for (const int64_t columns : {32, 257, 1024}) {
+      const Arithmetic a = arithmetic(compute, activations);
+      if (a.compute < kSingle) continue;  // our own reference, which is not judged by this
+      SCOPED_TRACE(
+          fmt::format("{}, {}, {} columns, seed {}", compute, activations, columns, fresh_seed()));
+      const StoredWeight stored(random, 70, columns, quant::Format::kF32);
+      Matrix x(9, columns);
+      for (double& number : x.values)
+        number = static_cast<double>(static_cast<float>(random.gaussian()));
+      const op::Linear linear{stored.weight, {}};
+      const LinearNoise noise(linear, x, a, 2);
+      const Matrix out = exec::f64::multiply(stored.weight, x, 2);
+      const Matrix exact = noise.all(out);
+      const Matrix least = noise.at_least(out);
+      // The last columns of a vocabulary may not have been recorded.
+      const int64_t width = 70 - random.below(40);
+      Matrix actual(out.rows, width);
+      for (int64_t t = 0; t < out.rows; ++t)
+        for (int64_t r = 0; r < width; ++r)
+          actual.row(t)[r] = out.row(t)[r] + random.gaussian() * 2 * std::sqrt(exact.row(t)[r]);
+      actual.row(3)[width / 2] = std::nan("");
+      const LinearNoise::Evaluated evaluated = noise.evaluate(exec::f64::cpu_products(), &actual);
+      EXPECT_EQ(evaluated.value.values, out.values);
+      for (int64_t t = 0; t < out.rows; ++t)
+        for (int64_t r = 0; r < out.columns; ++r) {
+          const double all = least.row(t)[r];
+          ASSERT_LE(evaluated.at_least.row(t)[r], exact.row(t)[r]);
+          ASSERT_LE(evaluated.at_least.row(t)[r], all * (1 + 1e-3));
+          if (r < width && std::pow(actual.row(t)[r] - out.row(t)[r], 2) > 4 * all) {
+            ASSERT_NEAR(evaluated.at_least.row(t)[r], all, 1e-3 * all);
+          }
+        }
+    }
+}
+
 TEST(NoiseAtLeast, SomeElementsAreAsAllAre) {
   Random random(fresh_seed());
   const StoredWeight stored(random, 70, 257, quant::Format::kF32);

@@ -36,11 +36,15 @@ class LinearNoise {
   Matrix at_least(const Matrix& out, Products& products = exec::f64::cpu_products()) const;
 
   // weight · x + bias, and what its variances are at least, from one decoding of the weight.
+  // `actual`: what was recorded, as many columns as there are. Errors that are meant cost the most,
+  // and then are looked for only where an element is further off than chance explains.
   struct Evaluated {
     Matrix value;
     Matrix at_least;
+    bool all_known = true;  // false: they were
   };
-  Evaluated evaluate(Products& products = exec::f64::cpu_products()) const;
+  Evaluated evaluate(Products& products = exec::f64::cpu_products(),
+                     const Matrix* actual = nullptr) const;
 
  private:
   // A row of the weight, decoded.

@@ -191,6 +191,13 @@ TEST_F(FastOps, EstimatesAreAsGoodAsSinglePrecision) {
           }
           const auto place = static_cast<size_t>(t * kPanel + r);
           EXPECT_NEAR(static_cast<double>(sum[place]), total, 1e-4);
+          std::vector<float> row;
+          for (int64_t i = 0; i < kBlocks * kEstimateBlock; ++i)
+            row.push_back(w[static_cast<size_t>(i * kPanel + r)]);
+          EXPECT_NEAR(static_cast<double>(each->estimate_one(row.data(), std::ssize(row),
+                                                             x.data() + t * kEstimateBlock,
+                                                             rows * kEstimateBlock)),
+                      total, 1e-4);
           EXPECT_NEAR(static_cast<double>(partial[place]), of_partial, 3e-4);
           EXPECT_NEAR(static_cast<double>(squares[place]), of_squares, 1e-5 * of_squares + 1e-3);
         }

@@ -169,6 +169,12 @@ EstimateRows::EstimateRows(const Matrix& matrix, bool squared, int threads)
   });
 }
 
+float estimate_one(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
+                   int64_t row) {
+  return kernels().estimate_one(panel.floats.data() + panel_row * panel.stride, panel.columns,
+                                x.numbers.data() + row * kEstimateBlock, x.rows * kEstimateBlock);
+}
+
 void EstimatePanel::set(const DecodedPanel& panel) {
   columns_ = panel.columns;
   weights_.resize(static_cast<size_t>(rounded_up(columns_, kEstimateBlock) * kPanel));

@@ -86,6 +86,10 @@ struct EstimateRows {
   EstimateRows(const Matrix& matrix, bool squared, int threads);
 };
 
+// One row of a panel times one of `x`.
+float estimate_one(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
+                   int64_t row);
+
 // A panel for estimates: [blocks, kEstimateBlock, kPanel].
 class EstimatePanel {
  public:

@@ -17,13 +17,13 @@ class PanelTask {
       doubles_.resize(count);
     }
     size_t singles = 0;
-    for (const Estimate& each : task.estimates) singles += each.partial ? 3 * count : count;
+    for (const Estimate& each : task.estimates) singles += numbers_of(each) * count;
     floats_.resize(singles);
     float* next = floats_.data();
     for (const Estimate& each : task.estimates) {
-      EstimatedSums sums = {next};
+      EstimatedSums sums = {each.few ? nullptr : next};
       if (each.partial) sums = {next, next + count, next + 2 * count};
-      next += each.partial ? 3 * count : count;
+      next += numbers_of(each) * count;
       sums_.push_back(sums);
     }
   }
@@ -34,6 +34,7 @@ class PanelTask {
     std::optional<Factor> taken;
     for (size_t i = 0; i < sums_.size(); ++i) {
       const Estimate& each = task_.estimates[i];
+      if (each.few) continue;
       if (taken != each.factor) take(each.factor);
       taken = each.factor;
       panel_.multiply(*each.x, sums_[i]);
@@ -44,10 +45,16 @@ class PanelTask {
            .columns = panel.rows,
            .stride = kPanel,
            .product = product_ ? doubles_.data() : nullptr,
-           .estimates = sums_});
+           .estimates = sums_,
+           .panel = &panel});
   }
 
  private:
+  static size_t numbers_of(const Estimate& estimate) {
+    if (estimate.few) return 0;
+    return estimate.partial ? 3 : 1;
+  }
+
   void take(Factor factor) {
     if (factor == Factor::kWeights)
       panel_.take_weights();

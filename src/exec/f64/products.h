@@ -27,6 +27,8 @@ struct Estimate {
   Factor factor = Factor::kWeights;
   const EstimateRows* x = nullptr;
   bool partial = false;  // with partial sums and their squares
+  // Few of the sums are looked at: the CPU makes none, and hands out the panel for estimate_one().
+  bool few = false;
 };
 
 // What is wanted of one weight: all from one decoding.
@@ -49,6 +51,7 @@ struct Part {
   int64_t stride = 0;                             // of all results
   const double* product = nullptr;                // [rows, stride]
   std::span<const EstimatedSums> estimates = {};  // in the order of the task
+  const DecodedPanel* panel = nullptr;            // where estimates of few sums have none
 };
 
 // Takes parts, on several threads at a time.

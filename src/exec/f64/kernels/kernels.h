@@ -58,6 +58,10 @@ struct Kernels {
   // `w`: [blocks, kEstimateBlock, kPanel]; `x`: [blocks, rows, kEstimateBlock].
   void (*estimate)(const float* w, const float* x, int64_t blocks, int64_t rows,
                    const EstimatedSums& out);
+
+  // One of these sums alone: a row of a weight, with zeros up to a multiple of 16 columns, times a
+  // row of `x`, whose blocks are `step` apart.
+  float (*estimate_one)(const float* w, int64_t columns, const float* x, int64_t step);
 };
 
 // The best of this machine.

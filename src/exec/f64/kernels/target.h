@@ -191,5 +191,26 @@ void estimate(const float* w, const float* x, int64_t blocks, int64_t rows,
   });
 }
 
+float estimate_one(const float* w, int64_t columns, const float* x, int64_t step) {
+  // So many sums run side by side that no addition waits for another.
+  constexpr int64_t kSums = kEstimateBlock / Singles::kLanes;
+  Singles sums[kSums];
+  for (Singles& sum : sums) sum = Singles::zero();
+  for (; columns >= kEstimateBlock; columns -= kEstimateBlock, w += kEstimateBlock, x += step)
+    for (int64_t i = 0; i < kSums; ++i) {
+      const int64_t place = i * Singles::kLanes;
+      sums[i] = Singles::fused(Singles::load(w + place), Singles::load(x + place), sums[i]);
+    }
+  for (int64_t i = 0; i * Singles::kLanes < columns; ++i) {
+    const int64_t place = i * Singles::kLanes;
+    sums[i] = Singles::fused(Singles::load(w + place), Singles::load(x + place), sums[i]);
+  }
+  float lanes[kEstimateBlock];
+  for (int64_t i = 0; i < kSums; ++i) Singles::store(lanes + i * Singles::kLanes, sums[i]);
+  for (int64_t count = kEstimateBlock / 2; count > 0; count /= 2)
+    for (int64_t i = 0; i < count; ++i) lanes[i] += lanes[i + count];
+  return lanes[0];
+}
+
 }  // namespace
 }  // namespace lockstep::exec::f64

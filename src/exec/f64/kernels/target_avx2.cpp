@@ -65,9 +65,9 @@ struct Singles {
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx2;
 const Kernels kAvx2 = {
-    "avx2",  [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
-    add,     finish,
-    widen,   transpose,
-    estimate};
+    "avx2",   [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
+    add,      finish,
+    widen,    transpose,
+    estimate, estimate_one};
 }  // namespace lockstep::exec::f64
 #endif

@@ -69,8 +69,9 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx512;
-const Kernels kAvx512 = {
-    "avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, add, finish, widen, transpose,
-    estimate};
+const Kernels kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; },
+                         add,      finish,
+                         widen,    transpose,
+                         estimate, estimate_one};
 }  // namespace lockstep::exec::f64
 #endif

@@ -85,6 +85,6 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kPortable;
-const Kernels kPortable = {"portable", [] { return true; }, add,     finish,
-                           widen,      transpose,           estimate};
+const Kernels kPortable = {"portable", [] { return true; }, add,      finish,
+                           widen,      transpose,           estimate, estimate_one};
 }  // namespace lockstep::exec::f64
