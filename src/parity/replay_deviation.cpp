@@ -83,7 +83,8 @@ Replay::Estimated Replay::obtain_input(const op::Op& op, size_t index, Positions
   return out;
 }
 
-// The tokens and positions that an op takes its rows for. Nothing: there is no such token.
+// The tokens and positions that an op takes its rows for. Nothing: there is no such token. Beyond
+// either end of a table an offset goes on at the other.
 std::optional<Replay::Placed> Replay::place_of(const op::Op& op, Positions positions) const {
   const op::Deviation* deviation = deviation_of(op);
   const auto* embed = std::get_if<op::Embed>(&op.what);
@@ -95,7 +96,10 @@ std::optional<Replay::Placed> Replay::place_of(const op::Op& op, Positions posit
     if (owner < 0 || owner >= static_cast<int64_t>(tokens_.size())) return std::nullopt;
     int32_t token = tokens_[static_cast<size_t>(owner)];
     int64_t counted = position;
-    if (deviation != nullptr) token += deviation->token_offset;
+    if (deviation != nullptr && deviation->token_offset != 0 && embed != nullptr) {
+      const int64_t rows = embed->table.rows;
+      token = static_cast<int32_t>(((token + deviation->token_offset) % rows + rows) % rows);
+    }
     if (deviation != nullptr && deviation->position) counted = deviation->position(position);
     if (embed != nullptr) {
       const int64_t row = embed->index == op::Embed::Index::kToken ? token : counted;
