@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/parallel.h"
@@ -155,6 +156,15 @@ class SideDoctor {
           each.positions.push_back(position);
       if (!each.positions.empty()) wrong.push_back(std::move(each));
     }
+    std::map<std::string, bool> known;  // the same checkpoint of other layers has the same reason
+    patient.explained_otherwise = [&](const WrongRows& rows) {
+      const auto [at, fresh] = known.try_emplace(short_name(program.value(rows.id)), false);
+      if (!fresh) return at->second;
+      Case own{side_,   model_,         options_.checkpoints, threads_,
+               rows.id, rows.positions, rows.positions};
+      Examination examination(own, Altered(side_.forwards.front()), deadline_);
+      return at->second = !search(examination, 1).chosen.empty();
+    };
     precisions_ = diagnose_precision(patient, wrong);
     side_.precision = precisions_.precision;
   }

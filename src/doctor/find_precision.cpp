@@ -82,6 +82,7 @@ class PrecisionSearch {
     }
     std::vector<OwnError> errors;
     for (const int64_t position : sample->positions()) errors.push_back(own.at(position));
+    most_are_wrong_ = 2 * std::ssize(rows.positions) > rows.judged;
     if (!as_result(*sample, errors)) by_guesses(*sample, errors);
   }
 
@@ -203,7 +204,7 @@ class PrecisionSearch {
   // Sums in the type: consistent where the type's own bound explains the rows.
   bool as_sum(const Grid& grid, const PrecisionSample& sample, const std::vector<OwnError>& errors,
               const OnGrid& held) {
-    if (!trace::find_dtype(grid.name)) return false;
+    if (!most_are_wrong_ || !trace::find_dtype(grid.name)) return false;
     trace::Precision coarse = case_.declared;
     coarse.compute = coarse.activations = coarse.kv = grid.name;
     Replay by_type = replay(coarse);
@@ -213,6 +214,8 @@ class PrecisionSearch {
     double worst = 0;
     for (const OwnError& own : *judged) worst = std::max(worst, own.ratio());
     if (worst > 1) return false;
+    if (case_.explained_otherwise && case_.explained_otherwise({sample.id(), positions}))
+      return false;
     PrecisionFinding& out = finding("precision.sum", grid.name, "sums", sample.id(), errors);
     out.numbers += held.numbers;
     out.on_grid += held.on;
@@ -359,6 +362,7 @@ class PrecisionSearch {
   std::map<std::string, PrecisionFinding> findings_;
   std::set<std::string> explained_;
   int in_vain_ = 0;
+  bool most_are_wrong_ = true;  // rows of the checkpoint that is looked at
   PrecisionFindings out_;
 };
 

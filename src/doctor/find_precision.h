@@ -1,6 +1,7 @@
 // Finds out that an engine computes in a coarser type than it says, from the numbers it recorded.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace lockstep::doctor {
 struct WrongRows {
   op::ValueId id = -1;
   std::vector<int64_t> positions;
+  int64_t judged = 0;  // positions that were; 0: not known
 };
 
 struct PrecisionCase {
@@ -25,6 +27,9 @@ struct PrecisionCase {
   trace::Precision declared;        // or assumed: what the rows are wrong by
   std::string_view used = "all";    // checkpoints that are read (trace/checkpoints.h)
   int threads = 1;
+  // Whether something else explains these rows by the declared type. Sums in a coarse type have no
+  // other sign than that their bound is wide, which any small mistake is within too.
+  std::function<bool(const WrongRows&)> explained_otherwise = {};
 };
 
 // One type at one place of the arithmetic. When it counts as proof:
@@ -36,7 +41,8 @@ struct PrecisionCase {
 //   the recorded results come out within the bound of the declared type, which is hundreds of times
 //   finer than what the rounding does.
 // - precision.sum: every number is one of the type, but further from the true result than one
-//   rounding puts it. The order of summation is not known: this is consistent, not proved.
+//   rounding puts it, in most rows, and nothing else explains it. The order of summation is not
+//   known: this is consistent, not proved.
 struct PrecisionFinding {
   std::string cause;
   std::string type;                       // as manifests have it

@@ -20,10 +20,15 @@ using parity::Replay;
 // Checkpoints of one name that are looked at; the others have what these have.
 constexpr int64_t kLookedAt = 3;
 
-// What a manifest cannot say: a table, and results with a scale.
-bool declarable(const PrecisionFinding& finding) {
+// What a manifest cannot say: a table, results with a scale, and a second type where the field for
+// it says already how products round.
+bool declarable(const PrecisionFinding& finding, const trace::Precision& declared) {
   if (finding.cause == "precision.table") return false;
-  return finding.cause != "precision.result" || trace::find_dtype(finding.type).has_value();
+  if (finding.cause == "precision.result" && !trace::find_dtype(finding.type)) return false;
+  const bool of_activations = finding.cause == "precision.result" ||
+                              (finding.cause == "precision.operands" && finding.of != "weights");
+  return !of_activations || !declared.activations || *declared.activations == "tf32" ||
+         trace::find_dtype(*declared.activations);
 }
 
 class PrecisionDoctor {
@@ -53,7 +58,15 @@ class PrecisionDoctor {
   }
 
  private:
+  bool can_say(const PrecisionFinding& finding) const {
+    return declarable(finding, patient_.side.precision);
+  }
+
   std::string tail_of(op::ValueId id) const { return short_name(forward_.program.value(id)); }
+
+  WrongRows rows_of(const WrongCheckpoint& each) const {
+    return {each.id, each.positions, std::ssize(patient_.side.replayed)};
+  }
 
   std::vector<WrongRows> some_of_each() {
     std::map<std::string, std::vector<const WrongCheckpoint*>> by_tail;
@@ -64,7 +77,7 @@ class PrecisionDoctor {
       for (int64_t i = 0; i < count; ++i) {
         const auto& each =
             *all[static_cast<size_t>(count == 1 ? 0 : i * (std::ssize(all) - 1) / (count - 1))];
-        out[each.id] = {each.id, each.positions};
+        out[each.id] = rows_of(each);
         looked_at_.insert(each.id);
       }
     }
@@ -77,20 +90,21 @@ class PrecisionDoctor {
   std::vector<WrongRows> others_alike() {
     std::set<std::string> tails;
     for (const PrecisionFinding& finding : findings_)
-      if (!is_all_over(finding) || !declarable(finding))
+      if (!is_all_over(finding) || !can_say(finding))
         for (const op::ValueId id : finding.values) tails.insert(tail_of(id));
     std::vector<WrongRows> out;
     for (const WrongCheckpoint& each : wrong_)
       if (!looked_at_.contains(each.id) && tails.contains(tail_of(each.id)))
-        out.push_back({each.id, each.positions});
+        out.push_back(rows_of(each));
     return out;
   }
 
   PrecisionFindings search(const std::vector<WrongRows>& rows) const {
     if (rows.empty()) return {};
-    return find_precision({forward_, *patient_.side.trace, patient_.side.tokens,
-                           patient_.side.precision, patient_.used, patient_.threads},
-                          rows);
+    return find_precision(
+        {forward_, *patient_.side.trace, patient_.side.tokens, patient_.side.precision,
+         patient_.used, patient_.threads, patient_.explained_otherwise},
+        rows);
   }
 
   void merge(PrecisionFindings found) {
@@ -155,7 +169,7 @@ class PrecisionDoctor {
     const PrecisionFinding& finding = findings_[*home];
     Diagnosis& diagnosis = out_.diagnoses[*home];
     double after = 0;
-    if (declarable(finding)) {
+    if (can_say(finding)) {
       const auto judged = coarse.judge(each.id, each.positions);
       if (!judged) return;
       left.clear();
@@ -184,7 +198,7 @@ class PrecisionDoctor {
   void finish(const PrecisionFinding& finding, Diagnosis& diagnosis) const {
     const trace::Precision& said = patient_.side.trace->manifest().engine.precision;
     diagnosis.ratio_before = finding.ratio_before;
-    if (!declarable(finding)) diagnosis.ratio_after = finding.ratio_after;
+    if (!can_say(finding)) diagnosis.ratio_after = finding.ratio_after;
     const bool all_over = is_all_over(finding);
     diagnosis.text = "it " + what_is_done(finding, all_over);
     if (!finding.alternatives.empty()) {
@@ -196,10 +210,10 @@ class PrecisionDoctor {
     diagnosis.text +=
         said.compute ? " although its manifest says " + parity::describe(patient_.side.precision)
                      : " and its manifest does not say it";
-    if (declarable(finding) && all_over)
+    if (can_say(finding) && all_over)
       diagnosis.text += fmt::format("; declare it ({}) and the comparison judges by that",
                                     parity::describe(declare_));
-    diagnosis.fix = declarable(finding)
+    diagnosis.fix = can_say(finding)
                         ? "Declare it in the manifest (engine.precision), or look at where the "
                           "engine rounds."
                         : "Look at where the engine rounds, if it is not meant to.";
