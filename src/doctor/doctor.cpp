@@ -63,8 +63,11 @@ class SideDoctor {
 
   std::vector<Diagnosis> run() {
     int64_t wrong = 0;
-    for (const CheckpointResult& result : comparison_.checkpoints)
-      wrong += (result.*judgement_).defects.empty() ? 0 : 1;
+    for (const CheckpointResult& result : comparison_.checkpoints) {
+      const parity::SideJudgement& own = result.*judgement_;
+      wrong += own.defects.empty() ? 0 : 1;
+      if (own.defects.empty() && own.worst) usual_ = std::max(usual_, own.worst->ratio());
+    }
     if (wrong == 0) return options_.search ? pool() : std::vector<Diagnosis>();
     find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
@@ -96,7 +99,7 @@ class SideDoctor {
       progress.advance(1, 0);
       const auto id = scope_.ids.find(result.name);
       if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
-      Case all{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
+      Case all{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}, 0};
       std::erase_if(all.judged, [&](int64_t position) {
         return !side_.trace->row(result.name, position) || has_non_finite(result.name, position);
       });
@@ -156,14 +159,26 @@ class SideDoctor {
           each.positions.push_back(position);
       if (!each.positions.empty()) wrong.push_back(std::move(each));
     }
+    const auto kind_of = [&](op::ValueId id) {
+      return std::ranges::find_if(program.ops,
+                                  [&](const op::Op& op) {
+                                    return std::ranges::find(op.outputs, id) != op.outputs.end();
+                                  })
+          ->what.index();
+    };
     std::map<std::string, bool> known;  // the same checkpoint of other layers has the same reason
-    patient.explained_otherwise = [&](const WrongRows& rows) {
+    // Sums are coarse in most ops of a kind, or in none; and nothing else explains the rows.
+    patient.may_be_sums = [&](const WrongRows& rows) {
       const auto [at, fresh] = known.try_emplace(short_name(program.value(rows.id)), false);
       if (!fresh) return at->second;
+      const size_t kind = kind_of(rows.id);
+      const auto alike = std::ranges::count_if(
+          wrong, [&](const WrongCheckpoint& each) { return kind_of(each.id) == kind; });
+      if (alike < 2 || 2 * alike <= patient.judged_ops[kind]) return false;
       Case own{side_,   model_,         options_.checkpoints, threads_,
-               rows.id, rows.positions, rows.positions};
+               rows.id, rows.positions, rows.positions,       usual_};
       Examination examination(own, Altered(side_.forwards.front()), deadline_);
-      return at->second = !search(examination, 1).chosen.empty();
+      return at->second = search(examination, 1).chosen.empty();
     };
     precisions_ = diagnose_precision(patient, wrong);
     side_.precision = precisions_.precision;
@@ -186,7 +201,8 @@ class SideDoctor {
     const auto id = scope_.ids.find(result.name);
     if (id == scope_.ids.end()) return;
     const std::vector<int64_t> defects = defects_of(result);
-    Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}};
+    Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed,
+               {},    usual_};
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
       // Another mistake led there.
@@ -418,6 +434,7 @@ class SideDoctor {
   const Options& options_;
   const int threads_;
   const Examination::Clock::time_point deadline_;
+  double usual_ = 0;  // worst error over bound, of the checkpoints that are right
   PrecisionOutcome precisions_;
   std::vector<Found> found_;
 };

@@ -168,6 +168,36 @@ std::optional<Judgement> Examination::judge(const Altered& altered,
   return out;
 }
 
+bool Examination::misses(const Altered& altered) {
+  // What is left must be mostly on the line, by more than rounding that has a direction, and more
+  // than chance puts there.
+  constexpr double kOfTheWay = 0.01;
+  constexpr double kShareOnLine = 0.5;
+  constexpr double kLikelihood = 32;
+  const auto truth = truth_at(known_);
+  const auto other = replayed_at(altered, known_);
+  if (!truth || !other) return false;
+  const int64_t columns = std::min({known_rows_.columns, truth->columns, other->columns});
+  double along = 0;   // of what is left, along the line
+  double length = 0;  // of the line, squared
+  double left = 0;
+  int64_t count = 0;
+  for (int64_t r = 0; r < known_rows_.rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      const double step = other->row(r)[c] - truth->row(r)[c];
+      const double error = known_rows_.row(r)[c] - other->row(r)[c];
+      if (!std::isfinite(step) || !std::isfinite(error)) continue;
+      along += error * step;
+      length += step * step;
+      left += error * error;
+      ++count;
+    }
+  if (length == 0 || left == 0) return false;
+  const double share = along * along / (length * left);
+  return std::fabs(along) > kOfTheWay * length && share > kShareOnLine &&
+         -0.5 * static_cast<double>(count) * std::log1p(-share) > kLikelihood;
+}
+
 namespace {
 
 // Where a column lies, in the words of its op.
@@ -216,6 +246,11 @@ std::optional<Matrix> Examination::rows_of(op::ValueId value, std::span<const in
 
 std::optional<Matrix> Examination::recorded_at(std::span<const int64_t> positions) const {
   return replay_->recorded_rows(case_.value, positions);
+}
+
+std::optional<Matrix> Examination::replayed_at(const Altered& altered,
+                                               std::span<const int64_t> positions) const {
+  return replay(altered.forward())->replayed_rows(case_.value, positions);
 }
 
 std::optional<Matrix> Examination::truth_at(std::span<const int64_t> positions) {

@@ -26,6 +26,7 @@ struct Case {
   op::ValueId value = -1;
   std::vector<int64_t> judged;  // positions
   std::vector<int64_t> wrong;   // of those
+  double usual = 0;             // worst error over bound of the side's checkpoints that are right
 };
 
 // What the judge says of a hypothesis at all positions.
@@ -76,6 +77,9 @@ class Examination {
                   std::span<const int64_t> rows);
   double error_of(const Altered& altered, size_t first_op, std::span<const int64_t> rows);
   std::optional<Judgement> judge(const Altered& altered, std::span<const int64_t> positions);
+  // Whether the recorded rows lie clearly beside what the altered pass gives, on the line through
+  // it and the true rows: it goes too far, or not far enough.
+  bool misses(const Altered& altered);
   // The number that is furthest off at the first wrong row, and what the altered pass makes of it.
   std::optional<Element> work_out(const Altered& altered);
   // A value as recorded, or computed from what was.
@@ -83,6 +87,9 @@ class Examination {
   std::optional<Matrix> recorded_at(std::span<const int64_t> positions) const;
   // Root mean square of what rounding is expected to do to a row.
   double expected() const { return expected_; }
+  // The checkpoint as another forward pass has it.
+  std::optional<Matrix> replayed_at(const Altered& altered,
+                                    std::span<const int64_t> positions) const;
   // The true values of the checkpoint.
   std::optional<Matrix> truth_at(std::span<const int64_t> positions);
 

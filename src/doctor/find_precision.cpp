@@ -214,8 +214,7 @@ class PrecisionSearch {
     double worst = 0;
     for (const OwnError& own : *judged) worst = std::max(worst, own.ratio());
     if (worst > 1) return false;
-    if (case_.explained_otherwise && case_.explained_otherwise({sample.id(), positions}))
-      return false;
+    if (case_.may_be_sums && !case_.may_be_sums({sample.id(), positions})) return false;
     PrecisionFinding& out = finding("precision.sum", grid.name, "sums", sample.id(), errors);
     out.numbers += held.numbers;
     out.on_grid += held.on;

@@ -27,9 +27,9 @@ struct PrecisionCase {
   trace::Precision declared;        // or assumed: what the rows are wrong by
   std::string_view used = "all";    // checkpoints that are read (trace/checkpoints.h)
   int threads = 1;
-  // Whether something else explains these rows by the declared type. Sums in a coarse type have no
-  // other sign than that their bound is wide, which any small mistake is within too.
-  std::function<bool(const WrongRows&)> explained_otherwise = {};
+  // Whether these rows may be wrong by sums in a coarse type. Such sums have no other sign than
+  // that their bound is wide, which any small mistake is within too.
+  std::function<bool(const WrongRows&)> may_be_sums = {};
 };
 
 // One type at one place of the arithmetic. When it counts as proof:

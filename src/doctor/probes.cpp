@@ -1,6 +1,7 @@
 // Probes look at the numbers of a wrong checkpoint without knowing what its op does.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -98,10 +99,15 @@ void match_columns(Examination& examination, std::vector<Hypothesis>& out) {
   std::vector<int64_t> sorted(static_cast<size_t>(truth.columns));
   std::iota(sorted.begin(), sorted.end(), int64_t{0});
   std::ranges::sort(sorted, {}, [&](int64_t c) { return truth.row(0)[c]; });
-  const auto same = [&](int64_t c, int64_t other) {
-    for (int64_t r = 0; r < actual.rows; ++r)
-      if (std::fabs(actual.row(r)[c] - truth.row(r)[other]) > limit) return false;
-    return true;
+  // Squares of the differences; infinite where they are not the same.
+  const auto difference = [&](int64_t c, int64_t other) {
+    double squares = 0;
+    for (int64_t r = 0; r < actual.rows; ++r) {
+      const double each = std::fabs(actual.row(r)[c] - truth.row(r)[other]);
+      if (!(each <= limit)) return std::numeric_limits<double>::infinity();
+      squares += each * each;
+    }
+    return squares;
   };
   std::vector<int64_t> columns(static_cast<size_t>(actual.columns));
   std::vector<int64_t> wrong;
@@ -109,7 +115,7 @@ void match_columns(Examination& examination, std::vector<Hypothesis>& out) {
   for (int64_t c = 0; c < actual.columns; ++c) {
     int64_t& source = columns[static_cast<size_t>(c)];
     source = c;
-    if (same(c, c)) continue;
+    if (std::isfinite(difference(c, c))) continue;
     wrong.push_back(c);
     bool zeros = true;
     for (int64_t r = 0; r < actual.rows; ++r) zeros = zeros && actual.row(r)[c] == 0;
@@ -120,10 +126,13 @@ void match_columns(Examination& examination, std::vector<Hypothesis>& out) {
     all_zeros = false;
     auto at = std::ranges::lower_bound(sorted, actual.row(0)[c] - limit, {},
                                        [&](int64_t i) { return truth.row(0)[i]; });
+    double least = std::numeric_limits<double>::infinity();
     for (; at != sorted.end() && truth.row(0)[*at] <= actual.row(0)[c] + limit; ++at)
-      if (same(c, *at)) break;
-    if (at == sorted.end() || !same(c, *at)) return;
-    source = *at;
+      if (const double each = difference(c, *at); each < least) {
+        least = each;
+        source = *at;
+      }
+    if (!std::isfinite(least)) return;
   }
   if (wrong.empty()) return;
   const op::Op& op = examination.base().program().ops[examination.stretch().back()];

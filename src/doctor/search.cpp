@@ -19,6 +19,8 @@ constexpr size_t kJudgedLate = 3;  // where time has run out
 constexpr size_t kAttemptsShown = 40;
 // The worst ratio must fall by at least this: an honest engine is far below the bound.
 constexpr double kMuchLess = 2.5;
+// And to what honest engines have: of a thousand the worst is at 0.3.
+constexpr double kHonest = 0.5;
 
 using Targets = std::vector<std::vector<size_t>>;
 
@@ -183,14 +185,15 @@ class Search {
       if (!few) continue;
       trial->ratio = few->ratio;
       if (few->explained == 0) continue;
-      if (const auto all = examination_.judge(*altered, examination_.patient().judged))
+      if (const auto all = examination_.judge(*altered, examination_.patient().judged);
+          all && !(all->whole() && examination_.misses(*altered)))
         trial->judgement = *all;
     }
   }
 
-  static bool passes(const Trial& trial) {
+  bool passes(const Trial& trial) const {
     return trial.ratio >= 0 && trial.judgement.explained > 0 && trial.judgement.whole() &&
-           convinces(trial.judgement);
+           convinces(trial.judgement, examination_.patient().usual);
   }
 
   std::vector<const Trial*> passing() const {
@@ -249,7 +252,8 @@ class Search {
   void explain_in_parts(int depth, Explanation& out) {
     std::vector<const Trial*> parts;
     for (const Trial& trial : trials_)
-      if (trial.judgement.explained > 0 && !trial.judgement.breaks && convinces(trial.judgement))
+      if (trial.judgement.explained > 0 && !trial.judgement.breaks &&
+          convinces(trial.judgement, examination_.patient().usual))
         parts.push_back(&trial);
     std::ranges::stable_sort(parts, [](const Trial* a, const Trial* b) {
       if (a->judgement.explained != b->judgement.explained)
@@ -260,9 +264,23 @@ class Search {
     for (size_t i = 0; i < std::min(parts.size(), kMostParts); ++i) {
       Case rest = examination_.patient();
       rest.wrong = parts[i]->judgement.left;
-      if (explain_rest(*parts[i], rest, depth, out)) return;
+      if (!explain_rest(*parts[i], rest, depth, out)) continue;
+      if (!is_patchwork(out.chosen)) return;
+      out.chosen.clear();
     }
     explain_together(depth, out);
+  }
+
+  // Several mistakes of one kind in one op, each for rows of its own: that is one mistake which
+  // nothing here says.
+  static bool is_patchwork(const std::vector<Trial>& chosen) {
+    const auto kind = [](const Trial& trial) {
+      return trial.hypothesis.cause.substr(0, trial.hypothesis.cause.find('.'));
+    };
+    for (size_t i = 0; i < chosen.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (chosen[i].ops == chosen[j].ops && kind(chosen[i]) == kind(chosen[j])) return true;
+    return false;
   }
 
   // No row is explained by one alone: those that leave least are put in place, one at a time.
@@ -273,7 +291,26 @@ class Search {
     std::ranges::stable_sort(best, {}, [](const Trial* trial) { return trial->error; });
     constexpr size_t kMostTogether = 6;
     for (size_t i = 0; i < std::min(best.size(), kMostTogether) && !stop(); ++i)
-      if (explain_rest(*best[i], examination_.patient(), depth, out)) return;
+      if (explain_rest(*best[i], examination_.patient(), depth, out)) {
+        if (!is_void(out.chosen)) return;
+        out.chosen.clear();
+      }
+  }
+
+  // The others alone give the same: the first of them changes what another undoes.
+  bool is_void(const std::vector<Trial>& chosen) {
+    const auto error_from = [&](size_t first) {
+      Altered altered = examination_.base();
+      size_t least = altered.program().ops.size();
+      for (size_t i = first; i < chosen.size(); ++i)
+        for (const size_t op : chosen[i].ops) {
+          if (!chosen[i].hypothesis.alter(altered, op)) return -1.0;
+          least = std::min(least, op);
+        }
+      return examination_.error_of(altered, least, examination_.few());
+    };
+    const double without = error_from(1);
+    return without >= 0 && without <= kClearly * error_from(0);
   }
 
   bool explain_rest(const Trial& first, const Case& rest, int depth, Explanation& out) {
@@ -313,9 +350,10 @@ class Search {
 
 }  // namespace
 
-bool convinces(const Judgement& judgement) {
+bool convinces(const Judgement& judgement, double usual) {
   return judgement.explained > 0 &&
-         judgement.explained_before >= kMuchLess * judgement.explained_ratio;
+         judgement.explained_before >= kMuchLess * judgement.explained_ratio &&
+         judgement.explained_ratio <= std::max(kHonest, 2 * usual);
 }
 
 Explanation search(Examination& examination, int depth) {
@@ -337,7 +375,7 @@ std::optional<Trial> try_again(Examination& examination, const Trial& found) {
     trial.error = examination.error_of(*altered, *std::ranges::min_element(ops), examination.few());
     if (!(trial.error < kWorthJudging * examination.error())) continue;
     const auto all = examination.judge(*altered, examination.patient().judged);
-    if (!all || !all->whole() || !convinces(*all)) continue;
+    if (!all || !all->whole() || !convinces(*all, examination.patient().usual)) continue;
     trial.judgement = *all;
     trial.ratio = all->ratio;
     return trial;

@@ -35,7 +35,8 @@ Explanation search(Examination& examination, int depth);
 // Whether a hypothesis that was found elsewhere explains this one too.
 std::optional<Trial> try_again(Examination& examination, const Trial& found);
 
-// A proof needs more than to come within the bound: the error must become much less.
-bool convinces(const Judgement& judgement);
+// A proof needs more than to come within the bound: the error must become much less, and about what
+// this engine has where it is right (`usual`).
+bool convinces(const Judgement& judgement, double usual);
 
 }  // namespace lockstep::doctor
