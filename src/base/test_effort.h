@@ -35,9 +35,13 @@ inline bool takes([[maybe_unused]] size_t number) {
 }
 
 // Searches among many hypotheses are right nearly always, not always. Tests that hold them to it
-// take the same numbers each time, or fresh ones where that is asked for.
+// take the same numbers each time, or fresh ones where that is asked for: LOCKSTEP_FRESH=1, or the
+// seed that a failure tells.
 inline uint64_t search_seed() {
-  return std::getenv("LOCKSTEP_FRESH") != nullptr ? std::random_device{}() : 20'261;
+  const char* const fresh = std::getenv("LOCKSTEP_FRESH");
+  if (fresh == nullptr) return 20'261;
+  const uint64_t seed = std::strtoull(fresh, nullptr, 10);
+  return seed > 1 ? seed : std::random_device{}();
 }
 
 }  // namespace lockstep

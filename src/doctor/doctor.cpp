@@ -1,6 +1,7 @@
 #include "doctor/doctor.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -19,6 +20,9 @@ namespace {
 using parity::CheckpointResult;
 using parity::Comparison;
 using parity::Side;
+
+// Seconds that a search for mistakes which no row shows may take where nobody asked for it.
+constexpr double kUnasked = 1;
 
 // What was found on one side, and how.
 struct Found {
@@ -57,9 +61,7 @@ class SideDoctor {
         model_(model),
         options_(options),
         threads_(options.threads > 0 ? options.threads : available_cores()),
-        deadline_(Examination::Clock::now() +
-                  std::chrono::duration_cast<Examination::Clock::duration>(
-                      std::chrono::duration<double>(options.seconds))) {}
+        deadline_(after(options.seconds)) {}
 
   std::vector<Diagnosis> run() {
     int64_t wrong = 0;
@@ -68,7 +70,7 @@ class SideDoctor {
       wrong += own.defects.empty() ? 0 : 1;
       if (own.defects.empty() && own.worst) usual_ = std::max(usual_, own.worst->ratio());
     }
-    if (wrong == 0) return options_.search ? pool() : std::vector<Diagnosis>();
+    if (wrong == 0) return pool();
     find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
@@ -92,21 +94,29 @@ class SideDoctor {
   }
 
  private:
-  // Of checkpoints where every row is within its bound.
+  // Of checkpoints where every row is within its bound: the same of all layers together. Unless it
+  // is asked for, only where coarse types hide mistakes, and of ops that cost little.
   std::vector<Diagnosis> pool() {
-    Progress progress("pooling", std::ssize(comparison_.checkpoints), "checkpoints");
+    if (!options_.search) {
+      if (!is_coarse(side_.precision)) return {};
+      const double seconds =
+          std::min(options_.seconds, std::max(kUnasked, comparison_.seconds / 2));
+      deadline_ = std::min(deadline_, after(seconds));
+    }
+    std::map<std::string, std::vector<const CheckpointResult*>> groups;
+    std::vector<std::string> order;
     for (const CheckpointResult& result : comparison_.checkpoints) {
-      progress.advance(1, 0);
       const auto id = scope_.ids.find(result.name);
       if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
-      Case all{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed, {}, 0};
-      std::erase_if(all.judged, [&](int64_t position) {
-        return !side_.trace->row(result.name, position) || has_non_finite(result.name, position);
-      });
-      all.wrong = all.judged;
-      if (all.wrong.empty()) continue;
-      Examination examination(all, Altered(side_.forwards.front()), deadline_);
-      if (const auto pooled = find_pooled(examination)) add_pooled(result, all, *pooled);
+      if (!options_.search && !costs_little(id->second)) continue;
+      const std::string name = short_name(side_.forwards.front().program.value(id->second));
+      if (!groups.contains(name)) order.push_back(name);
+      groups[name].push_back(&result);
+    }
+    Progress progress("pooling", std::ssize(comparison_.checkpoints), "checkpoints");
+    for (const std::string& name : order) {
+      pool(groups[name]);
+      progress.advance(std::ssize(groups[name]), 0);
       side_.trace->release_pages();
       model_.file().release_pages();
     }
@@ -116,6 +126,62 @@ class SideDoctor {
       out.push_back(std::move(each.diagnosis));
     }
     return out;
+  }
+
+  static Examination::Clock::time_point after(double seconds) {
+    return Examination::Clock::now() + std::chrono::duration_cast<Examination::Clock::duration>(
+                                           std::chrono::duration<double>(seconds));
+  }
+
+  static bool is_coarse(const trace::Precision& precision) {
+    return std::ranges::any_of(
+        std::array{&precision.compute, &precision.activations, &precision.kv, &precision.weights},
+        [](const auto* field) { return *field && **field != "f32" && **field != "f64"; });
+  }
+
+  bool costs_little(op::ValueId id) const {
+    for (const op::Op& op : side_.forwards.front().program.ops)
+      if (std::ranges::find(op.outputs, id) != op.outputs.end())
+        return !std::holds_alternative<op::Linear>(op.what) &&
+               !std::holds_alternative<op::Embed>(op.what);
+    return false;
+  }
+
+  void pool(const std::vector<const CheckpointResult*>& group) {
+    std::vector<std::unique_ptr<Case>> cases;
+    std::vector<std::unique_ptr<Examination>> layers;
+    std::vector<const CheckpointResult*> results;
+    for (const CheckpointResult* result : group) {
+      auto all = std::make_unique<Case>(Case{side_,
+                                             model_,
+                                             options_.checkpoints,
+                                             threads_,
+                                             scope_.ids.find(result->name)->second,
+                                             side_.replayed,
+                                             {},
+                                             0});
+      std::erase_if(all->judged, [&](int64_t position) {
+        return !side_.trace->row(result->name, position) || has_non_finite(result->name, position);
+      });
+      if (!options_.search) thin_out(all->judged);
+      all->wrong = all->judged;
+      if (all->wrong.empty()) continue;
+      layers.push_back(
+          std::make_unique<Examination>(*all, Altered(side_.forwards.front()), deadline_));
+      cases.push_back(std::move(all));
+      results.push_back(result);
+    }
+    const auto pooled = find_pooled(layers);
+    if (!pooled) return;
+    for (const size_t layer : pooled->layers) add_pooled(*results[layer], *cases[layer], *pooled);
+  }
+
+  static void thin_out(std::vector<int64_t>& positions) {
+    constexpr size_t kMost = 64;
+    if (positions.size() <= kMost) return;
+    std::vector<int64_t> some;
+    for (size_t i = 0; i < kMost; ++i) some.push_back(positions[i * positions.size() / kMost]);
+    positions = std::move(some);
   }
 
   void add_pooled(const CheckpointResult& result, const Case& all, const Pooled& pooled) {
@@ -433,7 +499,7 @@ class SideDoctor {
   const model::Model& model_;
   const Options& options_;
   const int threads_;
-  const Examination::Clock::time_point deadline_;
+  Examination::Clock::time_point deadline_;
   double usual_ = 0;  // worst error over bound, of the checkpoints that are right
   PrecisionOutcome precisions_;
   std::vector<Found> found_;

@@ -17,7 +17,8 @@ struct Options {
   double seconds = 60;              // that it may take, about
   int threads = 0;                  // 0: all cores
   std::string checkpoints = "all";  // as the comparison's
-  // Also for mistakes that no row shows by itself (pooled.h), where nothing else is wrong.
+  // For mistakes that no row shows by itself (pooled.h), where nothing else is wrong: of all ops, and
+  // in f32 too.
   bool search = false;
 };
 

@@ -3,7 +3,9 @@
 // the hypothesis that is true explains more than chance lets any other explain.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "doctor/diagnosis.h"
@@ -11,10 +13,10 @@
 
 namespace lockstep::doctor {
 
-// What is best supported at one checkpoint.
+// What is best supported at a checkpoint, in one layer or in all that have it.
 struct Pooled {
   Hypothesis hypothesis;
-  size_t op = 0;
+  std::vector<size_t> layers;  // of those that were given
   // Logarithm of how much likelier the recorded numbers are under the hypothesis:
   // N/2 ln(squares of the errors without it / with it).
   double likelihood = 0;
@@ -23,12 +25,12 @@ struct Pooled {
   std::vector<std::string> alternatives;  // causes that are as well supported
 };
 
-// Some hundred hypotheses at some hundred checkpoints: on honest engines the best of them stays
-// below 32.
-inline constexpr double kConvincingLikelihood = 100;
+// Of some hundred hypotheses at some hundred checkpoints of honest engines, the best has 32 where
+// errors of a row are independent. Where they are not, rows tell (pooled.cpp).
+inline constexpr double kConvincingLikelihood = 50;
 
-// `patient.wrong`: the rows to pool. Of checkpoints whose op stands alone. Nothing: no hypothesis
-// is supported.
-std::optional<Pooled> find_pooled(Examination& examination);
+// `layers`: examinations of one checkpoint in several layers, whose `patient.wrong` are the rows to
+// pool. Of checkpoints whose op stands alone. Nothing: no hypothesis is supported.
+std::optional<Pooled> find_pooled(std::span<const std::unique_ptr<Examination>> layers);
 
 }  // namespace lockstep::doctor

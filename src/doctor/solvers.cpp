@@ -4,26 +4,14 @@
 #include <cmath>
 #include <limits>
 
+#include "doctor/quantities.h"
+
 namespace lockstep::doctor {
 namespace {
 
 // Sections of an interval, each 0.6 of the one before.
 constexpr int kRoughly = 12;
 constexpr int kExactly = 44;
-
-// One number of an op: where to look for it, and what is altered by it.
-struct Quantity {
-  std::string cause;
-  std::function<std::string(double)> text;
-  std::string fix;
-  std::vector<Parameter> more = {};  // besides the value
-  const char* parameter = "value";
-  std::function<Alteration(double)> alter;
-  int rank = 0;
-  double low;  // of the logarithm, to base 10
-  double high;
-  int steps;
-};
 
 // Numbers of any sign and whole ones are listed instead.
 void solve_quantity(Examination& examination, std::span<const size_t> ops, const Quantity& quantity,
@@ -49,12 +37,7 @@ void solve_quantity(Examination& examination, std::span<const size_t> ops, const
   const double value =
       shortest([&](double number) { return number > 0 ? all(std::log10(number)) : all(-300); },
                std::pow(10.0, power));
-  Hypothesis made{quantity.cause, quantity.text(value), quantity.fix, quantity.more,
-                  quantity.alter(value)};
-  made.parameters.push_back({quantity.parameter, value});
-  made.fitted = 1;
-  made.rank = quantity.rank;
-  out.push_back(std::move(made));
+  out.push_back(quantity.hypothesis(value));
 }
 
 void scan(Examination& examination, std::span<const size_t> ops,
@@ -86,58 +69,6 @@ std::vector<int64_t> range(int64_t first, int64_t last) {
 
 void solve_rope(Examination& examination, std::span<const size_t> ops, const op::Rope& own,
                 std::vector<Hypothesis>& out) {
-  solve_quantity(
-      examination, ops,
-      {.cause = "rope.base",
-       .text = [&](double v) { return fmt::format("the base is {:g}, not {:g}", v, own.base); },
-       .fix = "Look at where the base of the rotation is read from the file.",
-       .alter = [](double v) { return rope_base(v); },
-       .low = 1,
-       .high = 9,
-       .steps = 160},
-      out);
-  solve_quantity(examination, ops,
-                 {.cause = "rope.scaling",
-                  .text =
-                      [&](double v) {
-                        return fmt::format("positions are scaled by {:g}, not by {:g}", v,
-                                           own.position_scale);
-                      },
-                  .fix = "Look at the scaling of the rotation in the file's metadata.",
-                  .alter =
-                      [](double v) {
-                        return rope([v](op::Rope& rope) {
-                          rope.position_scale = v;
-                          return true;
-                        });
-                      },
-                  .low = -3,
-                  .high = 2,
-                  .steps = 150},
-                 out);
-  // Of q and k together that is a scale of attention, which is likelier.
-  if (ops.size() == 1)
-    solve_quantity(
-        examination, ops,
-        {.cause = "rope.magnitude",
-         .text =
-             [&](double v) {
-               return fmt::format("rotated numbers are multiplied by {:g}, not by {:g}", v,
-                                  own.magnitude);
-             },
-         .fix = "Look at the factor of the rotated numbers (the attention factor of YaRN).",
-         .alter =
-             [](double v) {
-               return rope([v](op::Rope& rope) {
-                 rope.magnitude = v;
-                 return true;
-               });
-             },
-         .rank = 1,
-         .low = -2,
-         .high = 2,
-         .steps = 40},
-        out);
   const int64_t first = examination.few().front();
   scan(
       examination, ops, range(-std::min<int64_t>(first, 64), 64),
@@ -169,28 +100,6 @@ void solve_rope(Examination& examination, std::span<const size_t> ops, const op:
 
 void solve_attention(Examination& examination, std::span<const size_t> ops,
                      const op::Attention& own, std::vector<Hypothesis>& out) {
-  solve_quantity(examination, ops,
-                 {.cause = "attention.scale",
-                  .text =
-                      [&](double v) {
-                        return fmt::format("q · k is multiplied by {:.6g}, not {:.6g}", v,
-                                           own.scale);
-                      },
-                  .fix = "Look at the factor of q · k.",
-                  .alter = [](double v) { return attention_scale(v); },
-                  .low = std::log10(own.scale) - 3,
-                  .high = std::log10(own.scale) + 3,
-                  .steps = 90},
-                 out);
-  solve_quantity(examination, ops,
-                 {.cause = "attention.soft_cap",
-                  .text = [](double v) { return fmt::format("scores are capped at {:g}", v); },
-                  .fix = "Look for a soft cap that this model has not.",
-                  .alter = [](double v) { return soft_cap(v); },
-                  .low = -1,
-                  .high = 3,
-                  .steps = 60},
-                 out);
   const int64_t last = examination.patient().wrong.back();
   scan(
       examination, ops, range(1, std::min<int64_t>(last + 1, 512)),
@@ -259,38 +168,11 @@ double shortest(const std::function<double(double)>& f, double found) {
 std::vector<Hypothesis> solve(Examination& examination, std::span<const size_t> ops) {
   const op::Op& op = examination.base().program().ops[ops.front()];
   std::vector<Hypothesis> out;
+  for (const Quantity& quantity : quantities_of(op, ops.size() > 1))
+    solve_quantity(examination, ops, quantity, out);
   if (const auto* rope = std::get_if<op::Rope>(&op.what)) solve_rope(examination, ops, *rope, out);
   if (const auto* attention = std::get_if<op::Attention>(&op.what))
     solve_attention(examination, ops, *attention, out);
-  if (const auto* norm = std::get_if<op::Norm>(&op.what))
-    solve_quantity(
-        examination, ops,
-        {.cause = "norm.epsilon",
-         .text =
-             [&](double v) {
-               return fmt::format("the epsilon is {:g}, not {:g}", v, norm->epsilon);
-             },
-         .fix = "Look at the epsilon of the norm, and at where it is read from the file.",
-         .alter = [](double v) { return epsilon(v); },
-         .low = -12,
-         .high = 1,
-         .steps = 52},
-        out);
-  if (const auto* scale = std::get_if<op::Scale>(&op.what))
-    solve_quantity(examination, ops,
-                   {.cause = "scale.value",
-                    .text =
-                        [&](double v) {
-                          return fmt::format("the factor is {:g}, not {:g}", v, scale->factor);
-                        },
-                    .fix = "Look at the factor that this model's metadata has for this place.",
-                    .more = {{"expected", scale->factor}},
-                    .parameter = "found",
-                    .alter = [](double v) { return scale_factor(v); },
-                    .low = -4,
-                    .high = 4,
-                    .steps = 80},
-                   out);
   if (const auto* embed = std::get_if<op::Embed>(&op.what);
       embed != nullptr && embed->index == op::Embed::Index::kPosition)
     scan(

@@ -38,7 +38,7 @@ class DoctorPooled : public testing::TestWithParam<std::string> {
     program_ = lab_->program(job_);
   }
 
-  std::vector<Diagnosis> diagnose(const trace::Trace& suspect) {
+  std::vector<Diagnosis> diagnose(const trace::Trace& suspect, bool search = true) {
     const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program_);
     parity::Scope scope;
     parity::CompareOptions options;
@@ -47,7 +47,7 @@ class DoctorPooled : public testing::TestWithParam<std::string> {
     LS_CHECK(comparison.ok(), "{}", comparison.error().message);
     wrong_ = comparison->first_defect.has_value();
     return doctor::diagnose(*comparison, scope, &lab_->model(),
-                            {.seconds = 60, .threads = 1, .search = true});
+                            {.seconds = 60, .threads = 1, .search = search});
   }
 
   static std::string tell(const std::vector<Diagnosis>& diagnoses) {
@@ -80,6 +80,24 @@ TEST_P(DoctorPooled, NoNameForHonestEngines) {
     const auto diagnoses = diagnose(lab_->record(job_, style, program_));
     EXPECT_TRUE(diagnoses.empty()) << style.name << ", seed " << seed_ << "\n" << tell(diagnoses);
   }
+}
+
+// Where coarse types hide mistakes, nobody has to ask; one mistake in all layers is told once.
+TEST_P(DoctorPooled, InAllLayersUnasked) {
+  Patient patient(program_);
+  for (const char* name : {"attn_norm", "ffn_norm"})
+    for (int64_t layer = 0; layer < program_.layers; ++layer)
+      ASSERT_TRUE(doctor::epsilon_times(100)(patient.altered, *patient.find(name, layer)));
+  const auto diagnoses =
+      diagnose(lab_->record(job_, {.name = "bf16", .activations = DType::kBF16}, patient), false);
+  EXPECT_FALSE(wrong_);
+  ASSERT_EQ(diagnoses.size(), 1U) << tell(diagnoses);
+  EXPECT_EQ(diagnoses[0].cause, "norm.epsilon") << tell(diagnoses);
+  EXPECT_EQ(diagnoses[0].layers, (std::vector<int64_t>{0, 1})) << tell(diagnoses);
+  EXPECT_EQ(diagnoses[0].rows, 0);
+  EXPECT_FALSE(diagnoses[0].proved);
+  // In f32 they have to.
+  EXPECT_TRUE(diagnose(lab_->record(job_, {}, program_), false).empty());
 }
 
 TEST_P(DoctorPooled, HiddenBugsAreNamed) {
