@@ -50,7 +50,8 @@ class LookupSearch {
   }
 
  private:
-  // Of columns `first` to `end` of a looked-up row: the error over the judge's bound.
+  // Of columns `first` to `end` of a looked-up row: the error over the judge's bound. Negative: no
+  // number is finite there, neither as recorded nor as decoded, which says nothing.
   double ratio(const DecodingFit* fit, size_t row, int64_t first, int64_t end) const {
     std::vector<float> decoded(static_cast<size_t>(table_.columns));
     decode_fit_row(table_, rows_[row], fit, decoded.data());
@@ -70,8 +71,7 @@ class LookupSearch {
       variance.push_back(parity::handed_on(value, arithmetic_) +
                          parity::rounded_once(value, parity::kSingle));
     }
-    // A row of NaNs says nothing.
-    if (actual.empty() && end - first == columns_) return std::numeric_limits<double>::infinity();
+    if (actual.empty()) return -1;
     return parity::compare_row(actual, truth, variance, false).ratio();
   }
 
@@ -87,7 +87,8 @@ class LookupSearch {
     for (size_t r = 0; r < rows_.size(); ++r) {
       const double each = ratio(&fit, r, 0, columns_);
       fit.ratio_after = std::max(fit.ratio_after, each);
-      fit.explained += each <= 1 ? 1 : 0;
+      fit.explained += each >= 0 && each <= 1 ? 1 : 0;
+      fit.rows -= each < 0 ? 1 : 0;
     }
     return fit;
   }
