@@ -44,7 +44,9 @@ Result<int> run(const Flags& flags) {
   paths.reference = flags.traces[0];
   if (flags.traces.size() > 1) paths.suspect = flags.traces[1];
   LS_TRY(const Compared compared,
-         compare_traces(paths, options, {flags.depth, kSeconds, flags.search}));
+         compare_traces(paths, options,
+                        {.depth = flags.depth, .seconds = kSeconds, .search = flags.search},
+                        /*until_interrupted=*/true));
   LS_TRY_VOID(write_page(flags.page, compared));
   const int64_t width = terminal_width(STDOUT_FILENO, kPlainWidth);
   const Paint paint(terminal_colours(STDOUT_FILENO));

@@ -1,5 +1,6 @@
 #include "cli/compared_traces.h"
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -18,6 +19,13 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::atomic<bool> search_interrupted = false;
+
+void on_interrupt_of_search(int signal) {
+  search_interrupted = true;
+  std::signal(signal, SIG_DFL);  // the second one ends the program at once
+}
 
 // What ends the program waits while this lives, and ends it then: nothing is left behind that must
 // be cleared away.
@@ -148,7 +156,7 @@ int64_t page_bytes(const Page& page) {
 }  // namespace
 
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
-                                const Diagnosing& diagnosing) {
+                                Diagnosing diagnosing, bool until_interrupted) {
   const bool one = paths.suspect.empty();
   LS_TRY(trace::Trace reference, open_trace_or_log(paths.reference));
   std::optional<trace::Trace> second;
@@ -163,11 +171,17 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   if (one && !model.model)
     return error("a trace alone is judged by its model file: {}", model.why_not);
   if (!model.why_not.empty()) options.no_model = model.why_not;
+  if (until_interrupted) {
+    diagnosing.interrupted = &search_interrupted;
+    diagnosing.begins = [] { std::signal(SIGINT, on_interrupt_of_search); };
+  }
   LS_TRY(Compared out, report::compare(reference, suspect, model.model ? &*model.model : nullptr,
                                        model.tokenizer.get(), options, diagnosing));
   out.subject.reference.path = paths.reference;  // of logs, rather than where they were unpacked
   out.subject.suspect.path = one ? paths.reference : paths.suspect;
   out.subject.model = model.path;
+  if (search_interrupted)
+    notice("lockstep: interrupted; what the search had found until then is shown\n");
   if (one) tell_of_one(out);
   return out;
 }

@@ -20,8 +20,9 @@ struct TracePaths {
 using report::Compared;
 using report::Diagnosing;
 
+// `until_interrupted`: an interrupt ends the search for causes, and what was found is shown.
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
-                                const Diagnosing& diagnosing);
+                                Diagnosing diagnosing, bool until_interrupted = false);
 
 // --device
 void add_judging_device(CLI::App& app, std::string& device);

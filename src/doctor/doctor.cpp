@@ -75,6 +75,7 @@ class SideDoctor {
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
       if ((result.*judgement_).defects.empty()) continue;
+      if (stopped()) break;
       checkpoint(result);
       progress.advance(1, 0);
       side_.trace->release_pages();
@@ -115,6 +116,7 @@ class SideDoctor {
     }
     Progress progress("pooling", std::ssize(comparison_.checkpoints), "checkpoints");
     for (const std::string& name : order) {
+      if (late()) break;
       pool(groups[name]);
       progress.advance(std::ssize(groups[name]), 0);
       side_.trace->release_pages();
@@ -127,6 +129,9 @@ class SideDoctor {
     }
     return out;
   }
+
+  bool stopped() const { return options_.interrupted != nullptr && *options_.interrupted; }
+  bool late() const { return stopped() || Examination::Clock::now() > deadline_; }
 
   static Examination::Clock::time_point after(double seconds) {
     return Examination::Clock::now() + std::chrono::duration_cast<Examination::Clock::duration>(
@@ -159,7 +164,8 @@ class SideDoctor {
                                              scope_.ids.find(result->name)->second,
                                              side_.replayed,
                                              {},
-                                             0});
+                                             0,
+                                             options_.interrupted});
       std::erase_if(all->judged, [&](int64_t position) {
         return !side_.trace->row(result->name, position) || has_non_finite(result->name, position);
       });
@@ -241,11 +247,12 @@ class SideDoctor {
       const auto alike = std::ranges::count_if(
           wrong, [&](const WrongCheckpoint& each) { return kind_of(each.id) == kind; });
       if (alike < 2 || 2 * alike <= patient.judged_ops[kind]) return false;
-      Case own{side_,   model_,         options_.checkpoints, threads_,
-               rows.id, rows.positions, rows.positions,       usual_};
+      Case own{side_,          model_, options_.checkpoints, threads_, rows.id, rows.positions,
+               rows.positions, usual_, options_.interrupted};
       Examination examination(own, Altered(side_.forwards.front()), deadline_);
       return at->second = search(examination, 1).chosen.empty();
     };
+    patient.late = [&] { return late(); };
     precisions_ = diagnose_precision(patient, wrong);
     side_.precision = precisions_.precision;
   }
@@ -268,7 +275,7 @@ class SideDoctor {
     if (id == scope_.ids.end()) return;
     const std::vector<int64_t> defects = defects_of(result);
     Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed,
-               {},    usual_};
+               {},    usual_, options_.interrupted};
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
       // Another mistake led there.
@@ -283,7 +290,7 @@ class SideDoctor {
       return;
     }
     // What was found stays; more is not looked for.
-    if (!found_.empty() && Examination::Clock::now() > deadline_) return;
+    if ((!found_.empty() && late()) || stopped()) return;
     Examination examination(wrong, Altered(side_.forwards.front()), deadline_);
     explain(result, wrong, examination);
     if (!garbage.empty() && !gives_garbage(result.name, examination, garbage))

@@ -3,6 +3,7 @@
 // side recorded (examination.h).
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "doctor/diagnosis.h"
@@ -17,9 +18,10 @@ struct Options {
   double seconds = 60;              // that it may take, about
   int threads = 0;                  // 0: all cores
   std::string checkpoints = "all";  // as the comparison's
-  // For mistakes that no row shows by itself (pooled.h), where nothing else is wrong: of all ops, and
-  // in f32 too.
+  // For mistakes that no row shows by itself (pooled.h), where nothing else is wrong: of all ops,
+  // and in f32 too.
   bool search = false;
+  const std::atomic<bool>* interrupted = nullptr;  // set: what was found so far is all; may be null
 };
 
 // In order of execution. `scope` is the one that the comparison was made with (parity/compare.h),

@@ -2,6 +2,7 @@
 // from what the side recorded.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@ struct Case {
   std::vector<int64_t> judged;  // positions
   std::vector<int64_t> wrong;   // of those
   double usual = 0;             // worst error over bound of the side's checkpoints that are right
+  const std::atomic<bool>* interrupted = nullptr;  // set: stop soon; may be null
 };
 
 // What the judge says of a hypothesis at all positions.
@@ -57,7 +59,9 @@ class Examination {
   // One op alone, but for steps that no engine records.
   bool alone() const { return alone_; }
   Clock::time_point deadline() const { return deadline_; }
-  bool late() const { return Clock::now() > deadline_; }
+  bool late() const {
+    return Clock::now() > deadline_ || (case_.interrupted != nullptr && *case_.interrupted);
+  }
 
   // The first wrong rows, as recorded and as they should be.
   std::span<const int64_t> few() const { return few_; }

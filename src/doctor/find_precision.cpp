@@ -40,7 +40,10 @@ class PrecisionSearch {
 
   PrecisionFindings run() {
     out_.declare = case_.declared;
-    for (const WrongRows& rows : wrong_) look_at(rows);
+    for (const WrongRows& rows : wrong_) {
+      if (late()) break;
+      look_at(rows);
+    }
     settle_embedding();
     for (auto& [key, finding] : findings_) out_.all.push_back(std::move(finding));
     std::ranges::stable_sort(out_.all, [](const PrecisionFinding& a, const PrecisionFinding& b) {
@@ -58,6 +61,7 @@ class PrecisionSearch {
   }
 
   const op::Program& program() const { return case_.forward.program; }
+  bool late() const { return case_.late && case_.late(); }
 
   void look_at(const WrongRows& rows) {
     std::vector<int64_t> positions;
@@ -271,6 +275,7 @@ class PrecisionSearch {
     });
     std::vector<GuessFit> held;
     for (const Guess& guess : guesses) {
+      if (late()) break;
       GuessFit fit = hold_to(guess, sample, errors);
       if (!fit.holds) continue;
       held.push_back(fit);
@@ -336,6 +341,7 @@ class PrecisionSearch {
   void judge_all() {
     Replay found = replay(out_.declare);
     for (const WrongRows& rows : wrong_) {
+      if (late()) return;
       const auto before = replay_.judge(rows.id, rows.positions);
       if (!before) continue;
       std::vector<int64_t> positions;

@@ -30,6 +30,7 @@ struct PrecisionCase {
   // Whether these rows may be wrong by sums in a coarse type. Such sums have no other sign than
   // that their bound is wide, which any small mistake is within too.
   std::function<bool(const WrongRows&)> may_be_sums = {};
+  std::function<bool()> late = {};  // true: what was found so far is all
 };
 
 // One type at one place of the arithmetic. When it counts as proof:

@@ -103,7 +103,7 @@ class PrecisionDoctor {
     if (rows.empty()) return {};
     return find_precision(
         {forward_, *patient_.side.trace, patient_.side.tokens, patient_.side.precision,
-         patient_.used, patient_.threads, patient_.may_be_sums},
+         patient_.used, patient_.threads, patient_.may_be_sums, patient_.late},
         rows);
   }
 

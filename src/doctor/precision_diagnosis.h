@@ -26,6 +26,7 @@ struct PrecisionPatient {
   std::map<size_t, int64_t> judged_ops;  // checkpoints that were judged, by the kind of their op
   int threads = 1;
   std::function<bool(const WrongRows&)> may_be_sums = {};  // find_precision.h
+  std::function<bool()> late = {};
 };
 
 struct PrecisionOutcome {

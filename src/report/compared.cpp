@@ -68,6 +68,7 @@ Result<Compared> compare(const trace::Trace& reference, const trace::Trace& susp
   subject.suspect = describe(suspect);
   if (model != nullptr) subject.model = model->file().path();
   subject.difference = first_difference(out.comparison, reference, suspect, model, tokenizer);
+  if (diagnosing.begins) diagnosing.begins();
   if (diagnosing.depth > 0)
     subject.diagnoses =
         doctor::diagnose(out.comparison, scope, model,
@@ -75,7 +76,8 @@ Result<Compared> compare(const trace::Trace& reference, const trace::Trace& susp
                           .seconds = std::max(diagnosing.seconds, out.comparison.seconds),
                           .threads = options.threads,
                           .checkpoints = options.checkpoints,
-                          .search = diagnosing.search});
+                          .search = diagnosing.search,
+                          .interrupted = diagnosing.interrupted});
   return out;
 }
 

@@ -1,6 +1,8 @@
 // A comparison with all that reports tell of it: who was compared, and the causes of what is wrong.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <optional>
 
 #include "model/model.h"
@@ -17,9 +19,11 @@ struct Compared {
 
 // How far causes are looked for.
 struct Diagnosing {
-  int depth = 0;        // causes, on each side; 0: none
-  double seconds = 0;   // at least; as long as the comparison took in any case
-  bool search = false;  // also what no row shows by itself (doctor/pooled.h)
+  int depth = 0;                 // causes, on each side; 0: none
+  double seconds = 0;            // at least; as long as the comparison took in any case
+  bool search = false;           // also what no row shows by itself (doctor/pooled.h)
+  std::function<void()> begins;  // called before the search; may be empty
+  const std::atomic<bool>* interrupted = nullptr;  // set: what was found so far is all; may be null
 };
 
 // `model` and `tokenizer` may be null. Traces may be one and the same.

@@ -1,5 +1,6 @@
 // Causes that the corpus of bugs does not have, several at once, and what one mistake in all layers
 // is told as.
+#include <atomic>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -60,7 +61,10 @@ class Doctor : public testing::Test {
     const auto found = parity::compare(honest, suspect, &lab_->model(), options, &scope);
     LS_CHECK(found.ok(), "{}", found.error().message);
     return doctor::diagnose(*found, scope, &lab_->model(),
-                            {.depth = depth, .seconds = 60, .threads = 1});
+                            {.depth = depth,
+                             .seconds = 60,
+                             .threads = 1,
+                             .interrupted = interrupted_ ? &*interrupted_ : nullptr});
   }
 
   void expect(const std::string& value, const std::string& cause, const Alteration& alteration) {
@@ -82,6 +86,7 @@ class Doctor : public testing::Test {
 
   std::unique_ptr<Lab> lab_;
   Job job_;
+  std::optional<std::atomic<bool>> interrupted_;
 };
 
 doctor::Columns zeros(int64_t first, int64_t last) {
@@ -267,6 +272,13 @@ TEST_F(Doctor, SeveralMistakes) {
   causes = {stretch[0].cause, stretch[1].cause};
   std::ranges::sort(causes);
   EXPECT_EQ(causes, (std::vector<std::string>{"activation.inputs_swapped", "attention.scale"}));
+}
+
+TEST_F(Doctor, AnInterruptEndsTheSearch) {
+  const std::vector<Mistaken> planted = {{"blk.1.q_rope", doctor::rope_base(123)}};
+  EXPECT_EQ(diagnose(planted).size(), 1U);
+  interrupted_.emplace(true);
+  EXPECT_TRUE(diagnose(planted).empty());
 }
 
 TEST_F(Doctor, WhatNothingExplainsIsUnknown) {
