@@ -19,10 +19,10 @@ struct Compared {
 
 // How far causes are looked for.
 struct Diagnosing {
-  int depth = 0;                 // causes, on each side; 0: none
-  double seconds = 0;            // at least; as long as the comparison took in any case
-  bool search = false;           // also what no row shows by itself (doctor/pooled.h)
-  std::function<void()> begins;  // called before the search; may be empty
+  int depth = 0;                   // causes, on each side; 0: none
+  double seconds = 0;              // at least; as long as the comparison took in any case
+  bool search = false;             // also what no row shows by itself (doctor/pooled.h)
+  std::function<void()> begins{};  // called before the search; may be empty
   const std::atomic<bool>* interrupted = nullptr;  // set: what was found so far is all; may be null
 };
 
