@@ -142,19 +142,15 @@ LS_WIDE void walk_rounded_products(const TermSource& from, double sum, double un
   walk<Term::kRoundedProduct>(from, sum, unit_of_type, begun, &out->of_terms, out);
 }
 
-LS_WIDE void add_all(const double* numbers, size_t count, double* sum, double* squares) {
+LS_WIDE double add_all(const double* numbers, size_t count, bool squared) {
   TermLanes sums = {};
-  TermLanes of_squares = {};
   for (size_t i = 0; i < count; i += kTermLanes) {
     LS_LOAD(number, numbers + i, count - i);
-    sums += number;
-    of_squares += number * number;
+    sums += squared ? number * number : number;
   }
   double lanes[kTermLanes];
   std::memcpy(lanes, &sums, sizeof lanes);
-  *sum = across_lanes(lanes);
-  std::memcpy(lanes, &of_squares, sizeof lanes);
-  *squares = across_lanes(lanes);
+  return across_lanes(lanes);
 }
 
 LS_WIDE void add_errors(const double* recorded, const double* replayed, const double* variances,
@@ -180,17 +176,25 @@ LS_WIDE void add_errors(const double* recorded, const double* replayed, const do
 LS_WIDE size_t find_beyond(const double* recorded, const double* replayed, const double* variances,
                            size_t i, size_t count, double ratio) {
   const double limit = ratio * ratio;
-  for (; i + kTermLanes <= count; i += kTermLanes) {
-    LS_LOAD(is, recorded + i, kTermLanes);
-    LS_LOAD(should, replayed + i, kTermLanes);
-    LS_LOAD(variance, variances + i, kTermLanes);
-    const TermLanes error = is - should;
-    const TermLanes enough = variance * limit;
-    const TermBits below = (error * error <= enough) & (enough > 1e-290);
-    int64_t all = -1;
-    for (size_t j = 0; j < kTermLanes; ++j) all &= below[j];
-    if (all == 0) return i;
-  }
+  const TermLanes zero = {};
+  const TermLanes one = zero + 1;
+  // Many before a look at what was found, then one by one.
+  for (const size_t step : {8 * kTermLanes, kTermLanes})
+    for (; i + step <= count; i += step) {
+      TermLanes found = {};
+      for (size_t at = i; at < i + step; at += kTermLanes) {
+        LS_LOAD(is, recorded + at, kTermLanes);
+        LS_LOAD(should, replayed + at, kTermLanes);
+        LS_LOAD(variance, variances + at, kTermLanes);
+        const TermLanes error = is - should;
+        const TermLanes enough = variance * limit;
+        found += error * error <= enough ? zero : one;
+        found += enough > 1e-290 ? zero : one;
+      }
+      double lanes[kTermLanes];
+      std::memcpy(lanes, &found, sizeof lanes);
+      if (across_lanes(lanes) > 0) break;
+    }
   return i;
 }
 
@@ -267,10 +271,7 @@ size_t next_beyond(std::span<const double> recorded, const double* replayed,
 }
 
 double sum_of(std::span<const double> numbers) {
-  double sum = 0;
-  double squares = 0;
-  add_all(numbers.data(), numbers.size(), &sum, &squares);
-  return sum;
+  return add_all(numbers.data(), numbers.size(), false);
 }
 
 double sum_of_products(std::span<const double> a, const double* b) {
@@ -282,10 +283,7 @@ double sum_of_squares_times(std::span<const double> a, const double* b) {
 }
 
 double sum_of_squares(std::span<const double> numbers) {
-  double sum = 0;
-  double squares = 0;
-  add_all(numbers.data(), numbers.size(), &sum, &squares);
-  return squares;
+  return add_all(numbers.data(), numbers.size(), true);
 }
 
 }  // namespace lockstep::parity
