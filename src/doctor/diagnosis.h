@@ -60,4 +60,11 @@ struct Diagnosis {
   double error_before = 0;                // what Attempt::error is to be held against
 };
 
+// A number into a list that ascends, once.
+void add_in_order(std::vector<int64_t>& list, int64_t number);
+
+// A checkpoint that is wrong by it, with the positions where it is.
+void add_checkpoint(Diagnosis& diagnosis, const parity::CheckpointResult& result,
+                    const std::vector<int64_t>& positions);
+
 }  // namespace lockstep::doctor

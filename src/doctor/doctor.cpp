@@ -1,7 +1,6 @@
 #include "doctor/doctor.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -9,8 +8,9 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "doctor/decode_hypotheses.h"
-#include "doctor/pooled.h"
+#include "doctor/pooled_diagnosis.h"
 #include "doctor/precision_diagnosis.h"
+#include "doctor/recorded_rows.h"
 #include "doctor/search.h"
 #include "doctor/words.h"
 
@@ -21,26 +21,16 @@ using parity::CheckpointResult;
 using parity::Comparison;
 using parity::Side;
 
-// Seconds that a search for mistakes which no row shows may take where nobody asked for it.
-constexpr double kUnasked = 1;
-
 // What was found on one side, and how.
 struct Found {
   Diagnosis diagnosis;
   std::optional<Trial> trial;  // none: nothing explains it
 };
 
-void add_to(std::vector<int64_t>& list, int64_t number) {
-  const auto at = std::ranges::lower_bound(list, number);
-  if (at == list.end() || *at != number) list.insert(at, number);
-}
-
 // Another checkpoint that is wrong for the same reason.
 void join(Diagnosis& diagnosis, const CheckpointResult& result, const Case& wrong, int64_t rows,
           const Judgement& judgement) {
-  diagnosis.checkpoints.push_back(result.name);
-  if (result.layer >= 0) add_to(diagnosis.layers, result.layer);
-  for (const int64_t position : wrong.wrong) add_to(diagnosis.positions, position);
+  add_checkpoint(diagnosis, result, wrong.wrong);
   diagnosis.rows += rows;
   diagnosis.explained += judgement.explained;
   diagnosis.ratio_before = std::max(diagnosis.ratio_before, judgement.explained_before);
@@ -61,7 +51,7 @@ class SideDoctor {
         model_(model),
         options_(options),
         threads_(options.threads > 0 ? options.threads : available_cores()),
-        deadline_(after(options.seconds)) {}
+        deadline_(Examination::after(options.seconds)) {}
 
   std::vector<Diagnosis> run() {
     int64_t wrong = 0;
@@ -70,7 +60,10 @@ class SideDoctor {
       wrong += own.defects.empty() ? 0 : 1;
       if (own.defects.empty() && own.worst) usual_ = std::max(usual_, own.worst->ratio());
     }
-    if (wrong == 0) return pool();
+    if (wrong == 0)
+      return diagnose_hidden({comparison_, scope_, side_, which_, judgement_, model_,
+                              options_.checkpoints, threads_, options_.seconds, options_.search,
+                              options_.interrupted});
     find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
@@ -95,123 +88,8 @@ class SideDoctor {
   }
 
  private:
-  // Of checkpoints where every row is within its bound: the same of all layers together. Unless it
-  // is asked for, only where coarse types hide mistakes, and of ops that cost little.
-  std::vector<Diagnosis> pool() {
-    if (!options_.search) {
-      if (!is_coarse(side_.precision)) return {};
-      const double seconds =
-          std::min(options_.seconds, std::max(kUnasked, comparison_.seconds / 2));
-      deadline_ = std::min(deadline_, after(seconds));
-    }
-    std::map<std::string, std::vector<const CheckpointResult*>> groups;
-    std::vector<std::string> order;
-    for (const CheckpointResult& result : comparison_.checkpoints) {
-      const auto id = scope_.ids.find(result.name);
-      if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
-      if (!options_.search && !costs_little(id->second)) continue;
-      const std::string name = short_name(side_.forwards.front().program.value(id->second));
-      if (!groups.contains(name)) order.push_back(name);
-      groups[name].push_back(&result);
-    }
-    Progress progress("pooling", std::ssize(comparison_.checkpoints), "checkpoints");
-    for (const std::string& name : order) {
-      if (late()) break;
-      pool(groups[name]);
-      progress.advance(std::ssize(groups[name]), 0);
-      side_.trace->release_pages();
-      model_.file().release_pages();
-    }
-    std::vector<Diagnosis> out;
-    for (Found& each : found_) {
-      each.diagnosis.text = sentence(each.diagnosis);
-      out.push_back(std::move(each.diagnosis));
-    }
-    return out;
-  }
-
   bool stopped() const { return options_.interrupted != nullptr && *options_.interrupted; }
   bool late() const { return stopped() || Examination::Clock::now() > deadline_; }
-
-  static Examination::Clock::time_point after(double seconds) {
-    return Examination::Clock::now() + std::chrono::duration_cast<Examination::Clock::duration>(
-                                           std::chrono::duration<double>(seconds));
-  }
-
-  static bool is_coarse(const trace::Precision& precision) {
-    return std::ranges::any_of(
-        std::array{&precision.compute, &precision.activations, &precision.kv, &precision.weights},
-        [](const auto* field) { return *field && **field != "f32" && **field != "f64"; });
-  }
-
-  bool costs_little(op::ValueId id) const {
-    for (const op::Op& op : side_.forwards.front().program.ops)
-      if (std::ranges::find(op.outputs, id) != op.outputs.end())
-        return !std::holds_alternative<op::Linear>(op.what) &&
-               !std::holds_alternative<op::Embed>(op.what);
-    return false;
-  }
-
-  void pool(const std::vector<const CheckpointResult*>& group) {
-    std::vector<std::unique_ptr<Case>> cases;
-    std::vector<std::unique_ptr<Examination>> layers;
-    std::vector<const CheckpointResult*> results;
-    for (const CheckpointResult* result : group) {
-      auto all = std::make_unique<Case>(Case{side_,
-                                             model_,
-                                             options_.checkpoints,
-                                             threads_,
-                                             scope_.ids.find(result->name)->second,
-                                             side_.replayed,
-                                             {},
-                                             0,
-                                             options_.interrupted});
-      std::erase_if(all->judged, [&](int64_t position) {
-        return !side_.trace->row(result->name, position) || has_non_finite(result->name, position);
-      });
-      if (!options_.search) thin_out(all->judged);
-      all->wrong = all->judged;
-      if (all->wrong.empty()) continue;
-      layers.push_back(
-          std::make_unique<Examination>(*all, Altered(side_.forwards.front()), deadline_));
-      cases.push_back(std::move(all));
-      results.push_back(result);
-    }
-    const auto pooled = find_pooled(layers);
-    if (!pooled) return;
-    for (const size_t layer : pooled->layers) add_pooled(*results[layer], *cases[layer], *pooled);
-  }
-
-  static void thin_out(std::vector<int64_t>& positions) {
-    constexpr size_t kMost = 64;
-    if (positions.size() <= kMost) return;
-    std::vector<int64_t> some;
-    for (size_t i = 0; i < kMost; ++i) some.push_back(positions[i * positions.size() / kMost]);
-    positions = std::move(some);
-  }
-
-  void add_pooled(const CheckpointResult& result, const Case& all, const Pooled& pooled) {
-    for (Found& before : found_)
-      if (before.diagnosis.cause == pooled.hypothesis.cause) {
-        join(before.diagnosis, result, all, 0, {});
-        return;
-      }
-    Found made;
-    made.diagnosis = begin(result, all.wrong);
-    made.diagnosis.rows = 0;  // none is wrong by itself
-    made.diagnosis.cause = pooled.hypothesis.cause;
-    made.diagnosis.parameters = pooled.hypothesis.parameters;
-    made.diagnosis.fix = pooled.hypothesis.fix;
-    made.diagnosis.alternatives = pooled.alternatives;
-    made.diagnosis.text = fmt::format(
-        "{}; no row is beyond its bound, but over {} rows together this explains {:.3g}% of the "
-        "squared error (logarithm of the likelihood ratio: {:.0f}; chance gives at most 32)",
-        pooled.hypothesis.text, pooled.rows, 100 * (1 - pooled.share), pooled.likelihood);
-    made.diagnosis.ratio_before =
-        (result.*judgement_).worst ? (result.*judgement_).worst->ratio() : 0;
-    made.diagnosis.ratio_after = made.diagnosis.ratio_before;
-    found_.push_back(std::move(made));
-  }
 
   // Rounding that is not declared is wrong at most checkpoints: it goes first, and what it explains
   // is not searched for other causes.
@@ -227,7 +105,8 @@ class SideDoctor {
           ++patient.judged_ops[op.what.index()];
       WrongCheckpoint each{&result, id->second, {}};
       for (const int64_t position : (result.*judgement_).defects)
-        if (!has_non_finite(result.name, position) && tells_type(result.name, id->second, position))
+        if (!rows_.has_non_finite(result.name, position) &&
+            rows_.tells_type(result.name, id->second, position))
           each.positions.push_back(position);
       if (!each.positions.empty()) wrong.push_back(std::move(each));
     }
@@ -265,7 +144,7 @@ class SideDoctor {
     std::vector<int64_t> out;
     for (const int64_t position : all)
       if (std::ranges::binary_search(left->second, position) ||
-          has_non_finite(result.name, position))
+          rows_.has_non_finite(result.name, position))
         out.push_back(position);
     return out;
   }
@@ -279,10 +158,10 @@ class SideDoctor {
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
       // Another mistake led there.
-      if (!found_.empty() && is_astray(result.name, id->second, position)) continue;
+      if (!found_.empty() && rows_.is_astray(result.name, id->second, position)) continue;
       if (!std::ranges::binary_search(wrong.judged, position))
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
-      (has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
+      (rows_.has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
     }
     if (!garbage.empty() && is_decoding(result, wrong)) return;
     if (wrong.wrong.empty()) {
@@ -333,62 +212,13 @@ class SideDoctor {
     return explanation.has_value();
   }
 
-  double largest_in(const std::string& name, int64_t position) const {
-    const auto row = side_.trace->row(name, position);
-    double out = 0;
-    for (int64_t line = 0; row && line < row->lines; ++line)
-      for (int64_t i = 0; i < row->width; ++i)
-        if (const double size = std::fabs(row->at(line, i)); std::isfinite(size))
-          out = std::max(out, size);
-    return out;
-  }
-
-  // Numbers that single precision has no room for: squares of inputs beyond it, or results below.
-  bool is_astray(const std::string& name, op::ValueId id, int64_t position) const {
-    const double largest = largest_in(name, position);
-    if (largest > 0 && largest < 1e-30) return true;
-    const op::Program& program = side_.forwards.front().program;
-    for (const op::Op& op : program.ops)
-      if (std::ranges::find(op.outputs, id) != op.outputs.end())
-        return std::ranges::any_of(op.inputs, [&](op::ValueId input) {
-          return largest_in(program.value(input).name, position) > 1e15;
-        });
-    return false;
-  }
-
-  // Rows of zeros tell nothing of a type, nor do inputs that 8-bit types take for zero.
-  bool tells_type(const std::string& name, op::ValueId id, int64_t position) const {
-    if (largest_in(name, position) == 0 || is_astray(name, id, position)) return false;
-    const op::Program& program = side_.forwards.front().program;
-    for (const op::Op& op : program.ops)
-      if (std::ranges::find(op.outputs, id) != op.outputs.end())
-        return std::ranges::none_of(op.inputs, [&](op::ValueId input) {
-          const std::string& read = program.value(input).name;
-          return side_.trace->row(read, position) && largest_in(read, position) < 1e-4;
-        });
-    return true;
-  }
-
-  bool has_non_finite(const std::string& name, int64_t position) const {
-    const auto row = side_.trace->row(name, position);
-    if (!row || name.ends_with("attn_scores")) return false;
-    std::vector<double> numbers(static_cast<size_t>(row->width));
-    for (int64_t line = 0; line < row->lines; ++line) {
-      row->read(line, 0, row->width, numbers.data());
-      if (!std::ranges::all_of(numbers, [](double x) { return std::isfinite(x); })) return true;
-    }
-    return false;
-  }
-
   void add_garbage(const CheckpointResult& result, const std::vector<int64_t>& positions) {
     const auto before = std::ranges::find_if(
         found_, [](const Found& found) { return found.diagnosis.cause == "garbage"; });
     if (before != found_.end()) {
-      before->diagnosis.checkpoints.push_back(result.name);
-      if (result.layer >= 0) add_to(before->diagnosis.layers, result.layer);
+      add_checkpoint(before->diagnosis, result, positions);
       before->diagnosis.rows += std::ssize(positions);
       before->diagnosis.explained += std::ssize(positions);
-      for (const int64_t position : positions) add_to(before->diagnosis.positions, position);
       return;
     }
     Found made;
@@ -408,10 +238,7 @@ class SideDoctor {
   Diagnosis begin(const CheckpointResult& result, const std::vector<int64_t>& positions) const {
     Diagnosis out;
     out.side = which_;
-    out.checkpoint = result.name;
-    out.checkpoints = {result.name};
-    if (result.layer >= 0) out.layers = {result.layer};
-    out.positions = positions;
+    add_checkpoint(out, result, positions);
     out.rows = std::ssize(positions);
     return out;
   }
@@ -477,7 +304,7 @@ class SideDoctor {
       if (!examination.alone()) diagnosis.after = start_of(examination);
       for (const size_t op : trial.ops)
         if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
-          add_to(diagnosis.layers, layer);
+          add_in_order(diagnosis.layers, layer);
       made.trial = trial;
       finish(made, examination, explanation);
     }
@@ -501,12 +328,13 @@ class SideDoctor {
   const Comparison& comparison_;
   const parity::Scope& scope_;
   parity::SideScope side_;  // judged by the precision that was found
+  const RecordedRows rows_{side_};
   const Side which_;
   parity::SideJudgement CheckpointResult::*judgement_;
   const model::Model& model_;
   const Options& options_;
   const int threads_;
-  Examination::Clock::time_point deadline_;
+  const Examination::Clock::time_point deadline_;
   double usual_ = 0;  // worst error over bound, of the checkpoints that are right
   PrecisionOutcome precisions_;
   std::vector<Found> found_;

@@ -45,6 +45,10 @@ struct Judgement {
 class Examination {
  public:
   using Clock = std::chrono::steady_clock;
+  static Clock::time_point after(double seconds) {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
 
   // `base`: the forward pass with all that is explained already.
   Examination(const Case& wrong, Altered base, Clock::time_point deadline);
