@@ -217,7 +217,14 @@ Alteration slice_first(int64_t first) {
 
 Alteration rope(std::function<bool(op::Rope&)> how) {
   return [how = std::move(how)](Altered& altered, size_t op) {
-    return altered.change<op::Rope>(op, how);
+    return altered.change<op::Rope>(op, [&](op::Rope& rope) {
+      op::Rope changed = rope;
+      if (!how(changed)) return false;
+      // Factors of another number of pairs, as of an op that was altered before.
+      if (!changed.factors.empty() && std::ssize(changed.factors) != changed.dims / 2) return false;
+      rope = std::move(changed);
+      return true;
+    });
   };
 }
 

@@ -274,6 +274,23 @@ TEST_F(Doctor, SeveralMistakes) {
   EXPECT_EQ(causes, (std::vector<std::string>{"activation.inputs_swapped", "attention.scale"}));
 }
 
+// Hypotheses are put on top of each other: a rotation keeps as many factors as it has pairs.
+TEST_F(Doctor, FactorsFitTheirRotation) {
+  use("llama", [](forge::Spec& spec) {
+    spec.rope_factors = {forge::RopeFactors::Kind::kShared, 8, 16};
+  });
+  Patient patient(lab_->program(job_));
+  const size_t op = *patient.find("blk.0.q_rope", -1);
+  const auto factors = std::get<op::Rope>(patient.altered.op(op).what).factors;
+  ASSERT_EQ(factors.size(), 6U);
+  ASSERT_TRUE(doctor::rope_dims(8)(patient.altered, op));
+  EXPECT_FALSE(doctor::rope([&](op::Rope& rope) {
+    rope.factors = factors;
+    return true;
+  })(patient.altered, op));
+  EXPECT_EQ(std::get<op::Rope>(patient.altered.op(op).what).factors.size(), 4U);
+}
+
 TEST_F(Doctor, AnInterruptEndsTheSearch) {
   const std::vector<Mistaken> planted = {{"blk.1.q_rope", doctor::rope_base(123)}};
   EXPECT_EQ(diagnose(planted).size(), 1U);

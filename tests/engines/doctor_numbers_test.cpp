@@ -57,7 +57,6 @@ class DoctorNumbers : public testing::TestWithParam<Subject> {
     const double times = factor();
     return {{fmt::format("epsilon {:g}", epsilon), {"norm.epsilon"}, doctor::epsilon(epsilon)},
             {fmt::format("times {:g}", times), {"scale.value"}, doctor::times(times)},
-            {"squared weights", {}, doctor::norm_weight([](float w) { return w * w; })},
             {"weights without a sign and a half more", {}, doctor::norm_weight([](float w) {
                return std::fabs(w) + 0.5F;
              })}};
@@ -234,7 +233,6 @@ void DoctorNumbers::hold_to(const std::string& set, const Style& style, int coun
       const bool listed = std::ranges::any_of(each.alternatives, [&](const std::string& cause) {
         return mistake->causes.contains(cause);
       });
-      // Layers of which little is known may be explained by what is the same there.
       const bool wrong = !silent && !right && !listed;
       const char* score = right ? "right" : listed ? "listed" : silent ? "silent" : "wrong";
       if (&each == &diagnoses.front()) ++scores[score];
