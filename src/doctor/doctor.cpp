@@ -51,6 +51,7 @@ class SideDoctor {
         model_(model),
         options_(options),
         threads_(options.threads > 0 ? options.threads : available_cores()),
+        products_(options.device != nullptr ? *options.device : exec::f64::cpu_products()),
         deadline_(Examination::after(options.seconds)) {}
 
   std::vector<Diagnosis> run() {
@@ -63,7 +64,7 @@ class SideDoctor {
     if (wrong == 0)
       return diagnose_hidden({comparison_, scope_, side_, which_, judgement_, model_,
                               options_.checkpoints, threads_, options_.seconds, options_.search,
-                              options_.interrupted});
+                              options_.interrupted, products_});
     find_precisions();
     Progress progress("looking for causes", wrong, "checkpoints");
     for (const CheckpointResult& result : comparison_.checkpoints) {
@@ -95,7 +96,7 @@ class SideDoctor {
   // is not searched for other causes.
   void find_precisions() {
     const op::Program& program = side_.forwards.front().program;
-    PrecisionPatient patient{side_, which_, options_.checkpoints, {}, threads_};
+    PrecisionPatient patient{side_, which_, options_.checkpoints, {}, threads_, {}, {}, products_};
     std::vector<WrongCheckpoint> wrong;
     for (const CheckpointResult& result : comparison_.checkpoints) {
       const auto id = scope_.ids.find(result.name);
@@ -127,7 +128,7 @@ class SideDoctor {
           wrong, [&](const WrongCheckpoint& each) { return kind_of(each.id) == kind; });
       if (alike < 2 || 2 * alike <= patient.judged_ops[kind]) return false;
       Case own{side_,          model_, options_.checkpoints, threads_, rows.id, rows.positions,
-               rows.positions, usual_, options_.interrupted};
+               rows.positions, usual_, options_.interrupted, products_};
       Examination examination(own, Altered(side_.forwards.front()), deadline_);
       return at->second = search(examination, 1).chosen.empty();
     };
@@ -154,7 +155,7 @@ class SideDoctor {
     if (id == scope_.ids.end()) return;
     const std::vector<int64_t> defects = defects_of(result);
     Case wrong{side_, model_, options_.checkpoints, threads_, id->second, side_.replayed,
-               {},    usual_, options_.interrupted};
+               {},    usual_, options_.interrupted, products_};
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
       // Another mistake led there.
@@ -312,7 +313,7 @@ class SideDoctor {
 
   std::string start_of(Examination& examination) const {
     parity::Replay replay(side_.forwards.front(), side_.precision, *side_.trace, side_.tokens,
-                          options_.checkpoints, threads_);
+                          options_.checkpoints, threads_, products_);
     const Case& wrong = examination.patient();
     const auto after = replay.starts_after(wrong.value, wrong.wrong.front());
     return after && !after->empty() ? *after : std::string("the tokens");
@@ -334,6 +335,7 @@ class SideDoctor {
   const model::Model& model_;
   const Options& options_;
   const int threads_;
+  exec::f64::Products& products_;
   const Examination::Clock::time_point deadline_;
   double usual_ = 0;  // worst error over bound, of the checkpoints that are right
   PrecisionOutcome precisions_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "doctor/diagnosis.h"
+#include "exec/f64/products.h"
 #include "model/model.h"
 #include "parity/compare.h"
 #include "parity/scope.h"
@@ -14,10 +15,11 @@
 namespace lockstep::doctor {
 
 struct Options {
-  int depth = 3;                    // causes that are looked for, on each side
-  double seconds = 60;              // that it may take, about
-  int threads = 0;                  // 0: all cores
-  std::string checkpoints = "all";  // as the comparison's
+  int depth = 3;                                     // causes that are looked for, on each side
+  double seconds = 60;                               // that it may take, about
+  int threads = 0;                                   // 0: all cores
+  std::string checkpoints = "all";                   // as the comparison's
+  std::shared_ptr<exec::f64::Products> device = {};  // what multiplies; null: the CPU
   // For mistakes that no row shows by itself (pooled.h), where nothing else is wrong: of all ops,
   // and in f32 too.
   bool search = false;

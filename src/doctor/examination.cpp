@@ -79,7 +79,8 @@ void Examination::decode_weights() {
 
 std::unique_ptr<parity::Replay> Examination::replay(const parity::Forward& forward) const {
   return std::make_unique<parity::Replay>(forward, case_.side.precision, *case_.side.trace,
-                                          case_.side.tokens, case_.used, case_.threads);
+                                          case_.side.tokens, case_.used, case_.threads,
+                                          case_.products);
 }
 
 // Root mean square of what recorded rows differ by. A score that is masked on one side only counts

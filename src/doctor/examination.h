@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "doctor/hypothesis.h"
+#include "exec/f64/products.h"
 #include "parity/replay.h"
 #include "parity/scope.h"
 
@@ -29,6 +30,7 @@ struct Case {
   std::vector<int64_t> wrong;   // of those
   double usual = 0;             // worst error over bound of the side's checkpoints that are right
   const std::atomic<bool>* interrupted = nullptr;  // set: stop soon; may be null
+  exec::f64::Products& products = exec::f64::cpu_products();
 };
 
 // What the judge says of a hypothesis at all positions.

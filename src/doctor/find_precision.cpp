@@ -57,7 +57,8 @@ class PrecisionSearch {
 
  private:
   Replay replay(const trace::Precision& precision) const {
-    return Replay(case_.forward, precision, case_.trace, case_.tokens, case_.used, case_.threads);
+    return Replay(case_.forward, precision, case_.trace, case_.tokens, case_.used, case_.threads,
+                  case_.products);
   }
 
   const op::Program& program() const { return case_.forward.program; }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exec/f64/products.h"
 #include "parity/forward.h"
 #include "parity/own_error.h"
 #include "trace/trace.h"
@@ -31,6 +32,7 @@ struct PrecisionCase {
   // that their bound is wide, which any small mistake is within too.
   std::function<bool(const WrongRows&)> may_be_sums = {};
   std::function<bool()> late = {};  // true: what was found so far is all
+  exec::f64::Products& products = exec::f64::cpu_products();
 };
 
 // One type at one place of the arithmetic. When it counts as proof:

@@ -93,9 +93,10 @@ class HiddenDoctor {
       if (late()) return;
       const std::vector<int64_t> rows = rows_of(result->name);
       if (rows.empty()) continue;
-      cases.push_back(std::make_unique<Case>(Case{
-          patient_.side, patient_.model, patient_.used, patient_.threads,
-          patient_.scope.ids.find(result->name)->second, rows, rows, 0, patient_.interrupted}));
+      cases.push_back(std::make_unique<Case>(
+          Case{patient_.side, patient_.model, patient_.used, patient_.threads,
+               patient_.scope.ids.find(result->name)->second, rows, rows, 0, patient_.interrupted,
+               patient_.products}));
       layers.push_back(std::make_unique<Examination>(
           *cases.back(), Altered(patient_.side.forwards.front()), deadline_));
       results.push_back(result);

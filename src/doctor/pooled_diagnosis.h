@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "doctor/diagnosis.h"
+#include "exec/f64/products.h"
 #include "model/model.h"
 #include "parity/scope.h"
 
@@ -24,6 +25,7 @@ struct HiddenPatient {
   double seconds = 0;
   bool asked = false;  // else only where coarse types hide mistakes, and of ops that cost little
   const std::atomic<bool>* interrupted = nullptr;
+  exec::f64::Products& products = exec::f64::cpu_products();
 };
 
 std::vector<Diagnosis> diagnose_hidden(const HiddenPatient& patient);

@@ -50,7 +50,7 @@ class PrecisionDoctor {
     if (all_over) out_.precision = declare_;
     for (const PrecisionFinding& finding : findings_) begin(finding);
     Replay coarse(forward_, declare_, *patient_.side.trace, patient_.side.tokens, patient_.used,
-                  patient_.threads);
+                  patient_.threads, patient_.products);
     for (const WrongCheckpoint& each : wrong_) settle(each, coarse, all_over);
     for (size_t i = 0; i < findings_.size(); ++i) finish(findings_[i], out_.diagnoses[i]);
     std::erase_if(out_.diagnoses, [](const Diagnosis& each) { return each.explained == 0; });
@@ -103,7 +103,7 @@ class PrecisionDoctor {
     if (rows.empty()) return {};
     return find_precision(
         {forward_, *patient_.side.trace, patient_.side.tokens, patient_.side.precision,
-         patient_.used, patient_.threads, patient_.may_be_sums, patient_.late},
+         patient_.used, patient_.threads, patient_.may_be_sums, patient_.late, patient_.products},
         rows);
   }
 

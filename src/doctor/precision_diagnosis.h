@@ -8,6 +8,7 @@
 
 #include "doctor/diagnosis.h"
 #include "doctor/find_precision.h"
+#include "exec/f64/products.h"
 #include "parity/scope.h"
 
 namespace lockstep::doctor {
@@ -27,6 +28,7 @@ struct PrecisionPatient {
   int threads = 1;
   std::function<bool(const WrongRows&)> may_be_sums = {};  // find_precision.h
   std::function<bool()> late = {};
+  exec::f64::Products& products = exec::f64::cpu_products();
 };
 
 struct PrecisionOutcome {

@@ -69,6 +69,7 @@ Result<Compared> compare(const trace::Trace& reference, const trace::Trace& susp
   if (model != nullptr) subject.model = model->file().path();
   subject.difference = first_difference(out.comparison, reference, suspect, model, tokenizer);
   if (diagnosing.begins) diagnosing.begins();
+  const bool given_up = !options.products().failure().empty();
   if (diagnosing.depth > 0)
     subject.diagnoses =
         doctor::diagnose(out.comparison, scope, model,
@@ -76,8 +77,13 @@ Result<Compared> compare(const trace::Trace& reference, const trace::Trace& susp
                           .seconds = std::max(diagnosing.seconds, out.comparison.seconds),
                           .threads = options.threads,
                           .checkpoints = options.checkpoints,
+                          .device = options.device,
                           .search = diagnosing.search,
                           .interrupted = diagnosing.interrupted});
+  if (const std::string& failure = options.products().failure(); !given_up && !failure.empty())
+    out.comparison.notes.push_back(fmt::format(
+        "the GPU was given up while causes were looked for, and the CPU did the rest: {}",
+        failure));
   return out;
 }
 

@@ -64,6 +64,7 @@ class Doctor : public testing::Test {
                             {.depth = depth,
                              .seconds = 60,
                              .threads = 1,
+                             .device = device_,
                              .interrupted = interrupted_ ? &*interrupted_ : nullptr});
   }
 
@@ -86,7 +87,23 @@ class Doctor : public testing::Test {
 
   std::unique_ptr<Lab> lab_;
   Job job_;
+  std::shared_ptr<exec::f64::Products> device_;  // the doctor's
   std::optional<std::atomic<bool>> interrupted_;
+};
+
+// Does the work on the CPU, and counts the tasks.
+class CountingDevice : public exec::f64::ProductDevice {
+ public:
+  explicit CountingDevice(int& tasks) : tasks_(tasks) {}
+
+  Result<void> run(const exec::f64::Task& task, int threads, const exec::f64::Take& take) override {
+    ++tasks_;
+    exec::f64::cpu_products().run(task, threads, take);
+    return {};
+  }
+
+ private:
+  int& tasks_;
 };
 
 doctor::Columns zeros(int64_t first, int64_t last) {
@@ -183,6 +200,13 @@ TEST_F(Doctor, Weights) {
   expect("blk.1.ffn_up", "weight.shard", doctor::output_columns(zeros(0, 18)));
   expect("blk.0.ffn_out", "weight.shard", doctor::input_columns(zeros(32, 37)));
   expect("blk.0.q", "weight.shard", doctor::input_columns(zeros(22, 44)));
+}
+
+TEST_F(Doctor, ReplaysByTheDeviceThatItIsGiven) {
+  int tasks = 0;
+  device_ = std::make_shared<exec::f64::Products>(std::make_unique<CountingDevice>(tasks), 0);
+  expect("blk.1.ffn_out", "weight.rows", doctor::output_columns(shuffled));
+  EXPECT_GT(tasks, 0);
 }
 
 TEST_F(Doctor, FeedForwardAndRows) {
