@@ -14,6 +14,7 @@ from ._model import Model, open_model
 from ._program import LockstepError, find_program
 from ._reader import Checkpoint, Step, Trace, TraceError, open_trace
 from ._record import Recording, record
+from ._suite import SuiteResults, check
 from ._writer import TraceWriter
 
 __all__ = [
@@ -25,11 +26,13 @@ __all__ = [
     "Model",
     "Recording",
     "Step",
+    "SuiteResults",
     "Trace",
     "TraceError",
     "TraceWriter",
     "assert_parity",
     "bfloat16_to_float32",
+    "check",
     "compare",
     "doctor",
     "find_program",

@@ -65,6 +65,25 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
     return row
 
 
+def data_frame(rows: Sequence[Mapping[str, Any]], field: str) -> Any:
+    """Objects of the JSON's `field` as rows of pandas."""
+    try:
+        import pandas
+    except ImportError as problem:
+        raise ImportError(f"to_dataframe needs pandas: {problem}; `{field}` has the same as a list") from problem
+    return pandas.DataFrame([_flat(row) for row in rows])
+
+
+def shown_page(page: Optional[str], text: str) -> str:
+    """For a notebook: the HTML page in a frame, or the text where there is no page."""
+    if page is None:
+        return f"<pre>{html.escape(text)}</pre>"
+    return (
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" style="width: 100%; height: 40em; border: 0" '
+        'sandbox="allow-scripts"></iframe>'
+    )
+
+
 class Comparison(Fields):
     """What `lockstep compare --json` says, each field an attribute (docs/compare-json.md): `parity`, `verdict`, `headline`,
     `first_defect`, `coverage`, `checkpoints`, ... True where the sides are in parity."""
@@ -91,11 +110,7 @@ class Comparison(Fields):
 
     def to_dataframe(self) -> Any:
         """A row for each checkpoint, in order of execution; fields of the sides are `suspect.own_error` and so on."""
-        try:
-            import pandas
-        except ImportError as problem:
-            raise ImportError(f"to_dataframe needs pandas: {problem}; `checkpoints` has the same as a list") from problem
-        return pandas.DataFrame([_flat(row) for row in self.data.get("checkpoints", [])])
+        return data_frame(self.data.get("checkpoints", []), "checkpoints")
 
     def summary(self) -> str:
         """The verdict, the cause and the first defect, for people."""
@@ -120,12 +135,7 @@ class Comparison(Fields):
         return f"<lockstep.{type(self).__name__}: {self.data.get('headline')}>"
 
     def _repr_html_(self) -> str:
-        if self.page is None:
-            return f"<pre>{html.escape(self.summary())}</pre>"
-        return (
-            f'<iframe srcdoc="{html.escape(self.page, quote=True)}" style="width: 100%; height: 40em; border: 0" '
-            'sandbox="allow-scripts"></iframe>'
-        )
+        return shown_page(self.page, self.summary())
 
 
 class Diagnosis(Comparison):
@@ -148,7 +158,7 @@ class Generation(Fields):
         return str(self.data.get("text", ""))
 
 
-def _flags(options: Mapping[str, Any]) -> List[str]:
+def flags_of(options: Mapping[str, Any]) -> List[str]:
     """Options of a command by their names in Python: min_coverage=0.9 is --min-coverage=0.9; lists are joined by commas."""
     flags: List[str] = []
     for name, value in options.items():
@@ -173,14 +183,14 @@ def compare(reference: TraceLike, suspect: TraceLike, model: Optional[PathLike] 
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         page = Path(folder) / "page.html"
         arguments = ["compare", _path(reference), _path(suspect), "--json", f"--html={page}"]
-        found = call_json([*arguments, *_flags({"model": model, **options})], good=(0, 1))
+        found = call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1))
         return Comparison(found, page.read_text(encoding="utf-8"))
 
 
 def doctor(*traces: TraceLike, model: Optional[PathLike] = None, **options: Any) -> Diagnosis:
     """Why a trace is wrong: one trace, which the model file is the reference of, or two, the trusted one first."""
     arguments = ["doctor", *map(_path, traces), "--json"]
-    return Diagnosis(call_json([*arguments, *_flags({"model": model, **options})], good=(0, 1)))
+    return Diagnosis(call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1)))
 
 
 def run(
@@ -198,7 +208,7 @@ def run(
     if (prompt is None) == (tokens is None):
         raise ValueError("run: give a prompt or tokens")
     given = {"model": model, "tokens": None if tokens is None else [int(token) for token in tokens], "trace": trace}
-    arguments = ["run", "--json", *_flags({**given, **options})]
+    arguments = ["run", "--json", *flags_of({**given, **options})]
     return Generation(call_json(arguments if prompt is None else [*arguments, f"--prompt={prompt}"]),
                       None if trace is None else os.fspath(trace))  # fmt: skip
 

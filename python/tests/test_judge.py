@@ -173,7 +173,7 @@ class ProgramTest(unittest.TestCase):
 
     def test_flags(self):
         given = {"min_coverage": 0.5, "positions": range(2), "no_mmap": True, "off": False, "none": None, "p": Path("a b")}
-        self.assertEqual(_judge._flags(given), ["--min-coverage=0.5", "--positions=0,1", "--no-mmap", "--p=a b"])
+        self.assertEqual(_judge.flags_of(given), ["--min-coverage=0.5", "--positions=0,1", "--no-mmap", "--p=a b"])
 
     def test_messages(self):
         for body, message in (
