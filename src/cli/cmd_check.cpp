@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 struct Flags {
   std::vector<std::string> files;  // the suite, or results to merge
   bool merge = false;
+  bool partial = false;
   suite::Against against;
   PromptFlags prompt;
   suite::RunOptions run;
@@ -39,6 +40,7 @@ struct Flags {
   bool no_diagnosis = false;
   std::string part;
   std::string resume;
+  std::string give_up;
   std::string baseline;
   std::string json;
   std::string junit;
@@ -67,7 +69,7 @@ Result<suite::Results> merged(const Flags& flags) {
   for (const std::string& file : flags.files) {
     LS_TRY(parts.emplace_back(), suite::read_results(file));
   }
-  return suite::merge(std::move(parts), flags.files);
+  return suite::merge(std::move(parts), flags.files, flags.partial);
 }
 
 // The suite of -m and --against.
@@ -128,6 +130,7 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
     options.resume = &*before;
   }
   options.baseline = baseline;
+  options.give_up = flags.give_up;
 
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
@@ -227,7 +230,10 @@ std::function<Result<int>()> declare(CLI::App& app) {
         LS_TRY(flags->against.n, parse_number(value, NumberRange<int64_t>{0, suite::kMostTokens}));
         return {};
       });
-  app.add_flag("--merge", flags->merge, "Make one of the results of all parts");
+  auto* merge = app.add_flag("--merge", flags->merge, "Make one of the results of all parts");
+  app.add_flag("--partial", flags->partial,
+               "With --merge: parts may be missing; the result is not complete then")
+      ->needs(merge);
   add_value(app, "--json", flags->json, kOutputFile, "Write the results (docs/check.md)");
   add_value(app, "--junit", flags->junit, kOutputFile, "Write JUnit XML, a test case a result");
   add_value(app, "--markdown", flags->markdown, kOutputFile, "Write Markdown for a pull request");
@@ -256,6 +262,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "--part", flags->part, kPart, "Run only part K of N, for a matrix of machines");
   add_value(app, "--resume", flags->resume, kInputFile,
             "Results of a run that was ended: go on with what is missing");
+  add_value(app, "--give-up", flags->give_up, kText,
+            "Run nothing: cases without a result could not be judged, for this reason");
   app.add_flag("--no-diagnosis", flags->no_diagnosis,
                "Do not look for the causes of what is wrong");
   add_judging_device(app, flags->device);

@@ -30,10 +30,12 @@ Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::
   if (resume == nullptr) return out;
   std::map<std::string, const Job*> by_id;
   for (const Job& job : jobs) by_id[job.id] = &job;
+  bool related = resume->results.empty();  // a part may have none of the results
   for (const CaseResult& result : resume->results) {
     const auto found = by_id.find(result.id);
-    if (found == by_id.end() || found->second->key != result.key || !is_in(*found->second, part))
-      continue;
+    if (found == by_id.end() || found->second->key != result.key) continue;
+    related = true;
+    if (!is_in(*found->second, part)) continue;
     CaseResult& kept = out[found->second->index] = result;
     kept.index = found->second->index;
     kept.known.clear();
@@ -42,7 +44,7 @@ Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::
       kept.status = kept.parity ? Status::kPassed : Status::kFailed;
     if (kept.status == Status::kPassed) kept.reason.clear();
   }
-  if (out.empty() && !resume->results.empty())
+  if (!related)
     return error("no result to go on with is of this suite: {} are of another one",
                  resume->results.size());
   return out;
@@ -81,7 +83,8 @@ Result<Results> check(const Suite& suite, const CheckOptions& options, const Wat
       continue;
     }
     if (watching.on_begin) watching.on_begin(job);
-    CaseResult result = runner->run(job);
+    CaseResult result =
+        options.give_up.empty() ? runner->run(job) : runner->give_up(job, options.give_up);
     if (cancelled() && result.status == Status::kError) {  // by the cancelling, perhaps
       out.complete = false;
       continue;

@@ -12,6 +12,7 @@ struct CheckOptions {
   RunOptions run;
   std::optional<Part> part;
   const Results* resume = nullptr;    // results that are there already
+  std::string give_up;                // not empty: nothing runs, for this reason
   const Results* baseline = nullptr;  // what must not get worse
 };
 

@@ -6,7 +6,8 @@
 
 namespace lockstep::suite {
 
-Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>& sources) {
+Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>& sources,
+                      bool partial) {
   LS_CHECK(!parts.empty() && parts.size() == sources.size());
   const auto source = [&](size_t i) { return printable(sources[i]); };
   std::map<int64_t, size_t> seen;  // which file has a part
@@ -21,25 +22,26 @@ Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>
     if (one.part->of != parts[0].part->of)
       return error("{}: part {} of {}, expected one of {} parts as {} is", source(i),
                    one.part->index, one.part->of, parts[0].part->of, source(0));
-    if (!one.complete)
+    if (!one.complete && !partial)
       return error("{}: the part was ended before its end; --resume goes on with it", source(i));
     const auto [at, is_new] = seen.emplace(one.part->index, i);
     if (!is_new)
       return error("{}: part {} of {}, which {} is too", source(i), one.part->index, one.part->of,
                    source(at->second));
   }
-  for (int64_t k = 1; k <= parts[0].part->of; ++k)
+  for (int64_t k = 1; k <= parts[0].part->of && !partial; ++k)
     if (!seen.contains(k)) return error("part {} of {} is missing", k, parts[0].part->of);
 
-  Results out = parts[seen[1]];
+  const size_t first = seen.begin()->second;
+  Results out = parts[first];
   out.part.reset();
   for (const auto& [k, i] : seen) {
-    if (k == 1) continue;
+    if (i == first) continue;
     Results& one = parts[i];
     out.time = std::min(out.time, one.time);
     out.seconds += one.seconds;
     if (one.known.size() != out.known.size())
-      return error("{}: other known defects than {}", source(i), source(seen[1]));
+      return error("{}: other known defects than {}", source(i), source(first));
     for (size_t e = 0; e < out.known.size(); ++e) {
       out.known[e].matched += one.known[e].matched;
       out.known[e].possible += one.known[e].possible;
@@ -47,11 +49,14 @@ Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>
     std::ranges::move(one.results, std::back_inserter(out.results));
   }
   std::ranges::sort(out.results, {}, &CaseResult::index);
-  for (size_t i = 0; i < out.results.size(); ++i)
-    if (out.results[i].index != static_cast<int64_t>(i))
-      return error("the results have comparison {} {}", out.results[i].index,
-                   out.results[i].index < static_cast<int64_t>(i) ? "twice" : "but not all before");
-  if (std::ssize(out.results) != out.jobs)
+  for (size_t i = 1; i < out.results.size(); ++i)
+    if (out.results[i].index == out.results[i - 1].index)
+      return error("the results have comparison {} twice", out.results[i].index);
+  if (!out.results.empty() && out.results.back().index >= out.jobs)
+    return error("the results have comparison {}, expected at most {}", out.results.back().index,
+                 out.jobs - 1);
+  out.complete = std::ssize(out.results) == out.jobs;
+  if (!out.complete && !partial)
     return error("{} results, expected {}", out.results.size(), out.jobs);
   return out;
 }

@@ -95,8 +95,10 @@ Result<Results> read_results(const std::string& path);
 void apply_known(const std::vector<Known>& known, Results& results);
 
 // Results of parts become those of the whole. Parts that are missing, doubled or of another suite
-// are an error. `sources` are for messages.
-Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>& sources);
+// are an error. `sources` are for messages. `partial`: parts that are missing or unfinished make a
+// result that is not complete.
+Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>& sources,
+                      bool partial = false);
 
 // What got worse since the baseline fails. Returns notes: results that the baseline does not have,
 // and the reverse.

@@ -150,8 +150,7 @@ Result<void> Runner::run_job(const Job& job, CaseResult& result, Failure& failur
   return judge(*suspect, recorded->folder, result);
 }
 
-CaseResult Runner::run(const Job& job) {
-  const Stopwatch time;
+CaseResult Runner::give_up(const Job& job, const std::string& reason) const {
   const Case& one = suite_.cases[job.case_at];
   CaseResult result;
   result.id = job.id;
@@ -162,6 +161,13 @@ CaseResult Runner::run(const Job& job) {
   result.prompt = shown_prompt(one.prompts[job.prompt]);
   result.reference = one.reference;
   result.suspect = job.suspect;
+  result.reason = reason;
+  return result;
+}
+
+CaseResult Runner::run(const Job& job) {
+  const Stopwatch time;
+  CaseResult result = give_up(job, "");
   Failure failure;
   const Result<void> done =
       no_throw([&]() -> Result<void> { return run_job(job, result, failure); });

@@ -35,6 +35,8 @@ class Runner {
   // Whatever goes wrong is a result too. Jobs of one group share their reference trace where they
   // come one after another.
   CaseResult run(const Job& job);
+  // The result of a job that is not run: it could not be judged, for this reason.
+  CaseResult give_up(const Job& job, const std::string& reason) const;
 
  private:
   struct Reference {

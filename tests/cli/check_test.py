@@ -176,6 +176,44 @@ class Check(unittest.TestCase):
         self.assertIn("of another suite", check("--merge", *parts[:2], other, *parts[3:], status=2).stderr)
         self.assertIn("expected those of a part", check("--merge", self.root / "results.json", status=2).stderr)
 
+    def test_parts_that_are_missing(self):
+        text = self.case(["cpu", "reference"]) + self.case(["cpu"], model="haiku-gpt2-f32")
+        whole, _ = self.run_suite(text)
+        parts = [self.root / f"part{k}.json" for k in range(1, 6)]
+        for k in (2, 4, 5):  # the last one has no case
+            check(self.root / "suite.toml", "--part", f"{k}/5", "--json", parts[k - 1], env=self.environment)
+        some = [parts[k - 1] for k in (5, 4, 2)]
+        output = self.root / "partial.json"
+        check("--merge", *some, "--json", output, status=2)
+        self.assertIn("Not all cases", check("--merge", "--partial", *some, "--json", output, status=1).stdout)
+        partial = json.loads(output.read_text())
+        self.assertEqual((partial["complete"], partial["part"], partial["jobs"]), (False, None, 6))
+        self.assertEqual([r["index"] for r in partial["results"]], [2, 3, 5])
+        self.assertEqual(without_times(partial)["results"], [without_times(whole)["results"][i] for i in (2, 3, 5)])
+        # What is missing, by parts again: one has all of its results, one has none.
+        for k in (1, 2, 3):
+            check(self.root / "suite.toml", "--part", f"{k}/3", "--resume", output, "--json", parts[k - 1], env=self.environment)
+        check("--merge", "--partial", *parts[:3], "--json", output)
+        self.assertEqual(without_times(json.loads(output.read_text())), without_times(whole))
+        self.assertIn("--merge", check(self.root / "suite.toml", "--partial", status=2).stderr)
+        for index, words in ((7, "comparison 7"), (3, "comparison 3 twice")):
+            broken = json.loads(parts[0].read_text())
+            broken["results"][0]["index"] = index
+            parts[4].write_text(json.dumps(broken))
+            self.assertIn(words, check("--merge", parts[4], *parts[1:3], "--json", output, status=2).stderr)
+
+    def test_given_up(self):
+        text = self.case(["cpu", "reference"]) + "[[known]]\nsuspect = \"*\"\nreason = \"all\"\n"
+        first = self.root / "first.json"
+        check(self.suite(text), "--part", "1/2", "--json", first, env=self.environment)
+        results, done = self.run_suite(text, "--resume", first, "--give-up", "the machine is <gone>", status=1)
+        self.assertEqual([r["status"] for r in results["results"]], ["passed"] * 2 + ["error"] * 2)
+        self.assertEqual((results["complete"], results["errors"]), (True, 2))
+        self.assertEqual(results["results"][3]["reason"], "the machine is <gone>")
+        self.assertEqual([results["results"][3][name] for name in ("id", "prompt", "verdict", "parity", "seconds")],
+                         ["haiku/1/reference", "5", "error", False, 0])
+        self.assertIn("ERROR   haiku/1/reference  the machine is <gone>", done.stdout)
+
     def test_what_was_ended_goes_on(self):
         slow = self.engine("mine") + '[engine.waits]\ncommand = "sleep 100 {trace}"\n'
         mark = self.root / "mark"
