@@ -1,0 +1,132 @@
+"""A part of a suite as a node of Ray runs it, without Ray."""
+
+import json
+import os
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+
+import lockstep
+from lockstep import _ray_task
+from lockstep._ray_task import Outcome, Part, SentFile
+
+PROGRAM = os.environ.get("LOCKSTEP")
+MODEL = Path(os.environ.get("LOCKSTEP_MODELS", "")) / "haiku-llama-q4_k_m.gguf"
+
+
+def same(content):
+    return content
+
+
+class FilesTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+
+    def test_what_was_sent_is_made_once(self):
+        fetched = []
+
+        def fetch(content):
+            fetched.append(content)
+            return content
+
+        files = [SentFile("a b/c", 0o755, "1", b"#!"), SentFile("empty", 0o600, "2", b"")]
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.root)):
+            place = _ray_task.unpack(files, fetch)
+            self.assertEqual(_ray_task.unpack(files, fetch), place)
+            self.assertEqual(fetched, [b"#!", b""])
+            self.assertEqual((place / "a b/c").read_bytes(), b"#!")
+            self.assertEqual((place / "a b/c").stat().st_mode & 0o777, 0o755)
+            self.assertNotEqual(_ray_task.unpack(files[:1], fetch), place)
+            with self.assertRaises(ZeroDivisionError):  # half of it is not taken for the whole
+                _ray_task.unpack([files[0], SentFile("x", 0o600, "3", 0)], lambda content: content or 1 / 0)
+            self.assertTrue((_ray_task.unpack([files[0], SentFile("x", 0o600, "3", b"y")], fetch) / "x").exists())
+            place.parent.chmod(0o777)
+            with self.assertRaisesRegex(RuntimeError, "others may write"):
+                _ray_task.unpack(files, fetch)
+
+    def test_moved(self):
+        new = Path("/new")
+        for path, expected in (("/old/a/b", "/new/a/b"), ("/old", "/new"), ("/older/a", "/older/a"), ("/a", "/a")):
+            self.assertEqual(_ray_task.moved(path, "/old", new), expected)
+        self.assertEqual(_ray_task.moved_option("--goldens=/old/g", "/old", new), "--goldens=/new/g")
+        self.assertEqual(_ray_task.moved_option("--threads=2", "/old", new), "--threads=2")
+        self.assertEqual(_ray_task.moved_option("--no-cache", "/old", new), "--no-cache")
+
+    def test_pages_come_back_before_traces(self):
+        for case, sizes in (("a/0/x", {"report.html": 10, "suspect.trace/1": 50}), ("b/0/x", {"output.txt": 7})):
+            for name, size in sizes.items():
+                path = self.root / case / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(bytes(size))
+        for limit, names, left_out in (
+            (67, {"a/0/x/report.html", "b/0/x/output.txt", "a/0/x/suspect.trace/1"}, []),
+            (66, {"a/0/x/report.html", "b/0/x/output.txt"}, ["a/0/x/suspect.trace"]),
+            (16, {"a/0/x/report.html"}, ["b/0/x/output.txt", "a/0/x/suspect.trace"]),
+        ):
+            outcome = Outcome(b"")
+            _ray_task.collect(self.root, ["a/0/x", "b/0/x", "none/0/x"], limit, outcome)
+            self.assertEqual(({name for name, _ in outcome.files}, outcome.left_out), (names, left_out))
+
+
+@unittest.skipIf(not PROGRAM, "no program at hand")
+class PartTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        suite = self.root / "suite.toml"
+        suite.write_text(
+            f'[engine.broken]\ncommand = "false {{trace}}"\n[[case]]\nmodel = "{MODEL}"\ntokens = [[1], [2], [3]]\nn = 1\n'
+            'checkpoints = "logits"\nname = "c"\nsuspects = ["cpu", "broken"]\n'
+        )
+        self.values = {"index": 2, "of": 2, "suite": str(suite), "folder": str(self.root), "program": PROGRAM,
+                       "version": lockstep.check(suite, give_up="not run", no_cache=True).program,
+                       "options": ["--no-cache"], "commit": "0123456789abcdef"}  # fmt: skip
+
+    def run_part(self, **more):
+        return _ray_task.run_part(Part(**{**self.values, **more}), same)
+
+    def test_a_part(self):
+        outcome = self.run_part(out=str(self.root / "out"), return_bytes=10**9)
+        found = json.loads(outcome.results)
+        told = [(one["id"], one["status"]) for one in found["results"]]
+        self.assertEqual(told, [("c/1/cpu", "passed"), ("c/1/broken", "error")])
+        self.assertEqual((found["commit"], found["part"]), ("0123456789abcdef", {"index": 2, "of": 2}))
+        self.assertEqual((outcome.shared, (self.root / "out").exists()), (False, False))
+        (self.root / "mark").touch()
+        outcome = self.run_part(out=str(self.root / "out"), mark=str(self.root / "mark"))
+        self.assertEqual((outcome.shared, outcome.files, (self.root / "out").exists()), (True, [], True))
+
+    def test_it_goes_on(self):
+        first = json.loads(self.run_part().results)
+        first["results"][0]["seconds"] = 12345
+        again = json.loads(self.run_part(resume=json.dumps(first).encode()).results)
+        self.assertEqual(again["results"][0]["seconds"], 12345)
+
+    def test_what_was_sent_runs(self):
+        files = [SentFile("suite.toml", 0o600, "x", Path(self.values["suite"]).read_bytes())]
+        Path(self.values["suite"]).unlink()
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.root)):
+            found = json.loads(self.run_part(sent=files, sent_from=str(self.root)).results)
+        self.assertEqual(len(found["results"]), 2)
+
+    def test_no_results(self):
+        for more, words in (
+            ({"suite": "/nowhere/suite.toml"}, "/nowhere/suite.toml is not there: .*--send"),
+            ({"folder": "/nowhere"}, "/nowhere is not there"),
+            ({"version": "lockstep 77"}, "expected lockstep 77"),
+            ({"options": ["--bogus"]}, "bogus"),
+            ({"index": 3}, "expected a part"),
+        ):
+            with self.subTest(more=more), self.assertRaisesRegex(RuntimeError, words):
+                self.run_part(**more)
+        with unittest.mock.patch.dict(os.environ, {"PATH": "/nowhere", "LOCKSTEP": ""}):
+            with self.assertRaisesRegex(RuntimeError, "the program is not there"):
+                self.run_part(program="/nowhere/lockstep")
+
+
+if __name__ == "__main__":
+    unittest.main()
