@@ -31,8 +31,8 @@ time.sleep(float(seconds) * (20 if node == "slow" else 1))
 subprocess.run([program, "run", "-m", model, "--tokens", tokens, "-n", n, "--trace", trace, "--device", "cpu"], check=True,
                stdout=subprocess.DEVNULL)
 if wrong == "yes":
-    values = sorted(pathlib.Path(trace).glob("*.safetensors"))[0]
-    values.write_bytes(values.read_bytes()[:-2] + bytes([0x80, 0x44]))  # the last number of the first step becomes about 1000
+    values = sorted(pathlib.Path(trace).glob("*.safetensors"))[-1]
+    values.write_bytes(values.read_bytes()[:-2] + bytes([0x80, 0x44]))  # the last number of the last step becomes about 1000
 """
 
 
