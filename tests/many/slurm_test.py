@@ -147,7 +147,8 @@ class SlurmTest(unittest.TestCase):
         path = self.root / "suite.toml"
         path.write_text('name = "array"\n[engine.broken]\ncommand = "sh -c \'echo why; exit 3\' {trace}"\n'
                         '[engine.kills]\ncommand = "sh -c \'kill -9 $PPID; sleep 5\' {trace}"\n'
-                        '[[case]]\nmodel = "haiku"\ntokens = [[1, 2], [3], [4], [5, 6, 7]]\nn = 1\nsuspects = ["cpu"]\n' + more)  # fmt: skip
+                        '[[case]]\nmodel = "haiku"\ntokens = [[1, 2], [3], [4], [5, 6, 7]]\nn = 1\nsuspects = ["cpu"]\n'
+                        + more)  # fmt: skip
         return path
 
     def array(self, suite, results, count):
