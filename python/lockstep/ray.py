@@ -219,6 +219,7 @@ class Run:
         remote = ray.remote(_ray_task.task).options(
             **resources, max_retries=given.retries, retry_exceptions=True, name="lockstep check"
         )
+        tell_missing(ray.nodes(), resources)
         waiting = {remote.remote(part): part for part in self.parts(ray.put, mark)}
         try:
             while waiting and not ended_by:
@@ -234,6 +235,17 @@ class Run:
         finally:
             for reference in waiting:  # the run was ended
                 ray.cancel(reference, force=True)
+
+
+def tell_missing(nodes: Sequence[Dict[str, Any]], needed: Dict[str, Any]) -> None:
+    """Ray waits in silence for a node that has what a task takes: one may come later."""
+    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+    for node in nodes:
+        has = node["Resources"]
+        if node["Alive"] and all(has.get(names[name], 0) >= amount for name, amount in needed.items()):
+            return
+    wanted = ", ".join(f"{names[name]} {amount:g}" for name, amount in needed.items() if amount)
+    print(f"note: no node has what a task takes ({wanted}); the tasks wait for one that has", file=sys.stderr, flush=True)
 
 
 def tries(retries: int) -> str:

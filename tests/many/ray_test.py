@@ -186,6 +186,20 @@ class RayTest(unittest.TestCase):
         self.assertEqual(len(self.runs()) - before, 5 - len(ended["results"]))
         self.assertEqual(found, self.alone(suite))
 
+    def test_no_node_has_a_gpu(self):
+        cluster, _ = self.cluster("a")
+        running = self.start(cluster, self.suite(1), "--num-gpus", 1)
+        self.assertIn("no node has what a task takes (CPU 1, GPU 1)", self.next_note(running))
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+        self.assertEqual((running.returncode, out), (128 + signal.SIGINT, "No case has run.\n"))
+        self.assertFalse((self.root / "ray.json").exists())
+
+    def next_note(self, running):
+        while (line := running.stderr.readline()) and not line.startswith("note: "):
+            pass
+        return line
+
     def test_wrong_use(self):
         suite = self.suite(1)
         for arguments, words in (
