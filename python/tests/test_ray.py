@@ -1,13 +1,17 @@
-"""A part of a suite as a node of Ray runs it, without Ray."""
+"""Suites by `lockstep.ray`, without Ray: what a node does, and what the machine does that a run was started on."""
 
+import contextlib
+import io
 import json
 import os
+import sys
 import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
 
 import lockstep
+import lockstep.ray
 from lockstep import _ray_task
 from lockstep._ray_task import Outcome, Part, SentFile
 
@@ -71,8 +75,9 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(({name for name, _ in outcome.files}, outcome.left_out), (names, left_out))
 
 
-@unittest.skipIf(not PROGRAM, "no program at hand")
-class PartTest(unittest.TestCase):
+class SuiteTest(unittest.TestCase):
+    """A suite of three prompts, with an engine that is right and one that is broken."""
+
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
@@ -86,6 +91,9 @@ class PartTest(unittest.TestCase):
                        "version": lockstep.check(suite, give_up="not run", no_cache=True).program,
                        "options": ["--no-cache"], "commit": "0123456789abcdef"}  # fmt: skip
 
+
+@unittest.skipIf(not PROGRAM, "no program at hand")
+class PartTest(SuiteTest):
     def run_part(self, **more):
         return _ray_task.run_part(Part(**{**self.values, **more}), same)
 
@@ -126,6 +134,80 @@ class PartTest(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"PATH": "/nowhere", "LOCKSTEP": ""}):
             with self.assertRaisesRegex(RuntimeError, "the program is not there"):
                 self.run_part(program="/nowhere/lockstep")
+
+
+@unittest.skipIf(not PROGRAM, "no program at hand")
+class DriverTest(SuiteTest):
+    """The machine that the run was started on, with parts that run in its own process."""
+
+    def driver(self, *more):
+        work = Path(tempfile.mkdtemp(dir=self.root))
+        return lockstep.ray.Run(lockstep.ray.parse([self.values["suite"], *more]), work)
+
+    def run_all(self, run):
+        """Parts that come in another order than the suite's; the merge's exit status."""
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            for part in reversed(run.parts(same, None)):
+                run.take(part.index, _ray_task.run_part(part, same))
+            return run.merge(partial=False), said.getvalue()
+
+    def test_what_comes_back_without_shared_storage(self):
+        out, output = self.root / "out", self.root / "results.json"
+        stale = out / "c/0/cpu/report.html"
+        stale.parent.mkdir(parents=True)
+        stale.write_text("of an earlier run")
+        Path(self.values["suite"]).write_text(Path(self.values["suite"]).read_text().replace("false", "sh -c 'echo why; exit 3'"))
+        run = self.driver("--no-cache", f"--out={out}", f"--json={output}")
+        self.assertEqual(run.count, 3)
+        status, said = self.run_all(run)
+        self.assertEqual(status, 1)
+        self.assertIn("[6/6] error  c/0/broken  the program ended with exit status 3", said)
+        files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+        self.assertEqual(files, [f"c/{i}/broken/output.txt" for i in range(3)])
+        whole = lockstep.check(self.values["suite"], no_cache=True)
+        told = json.loads(output.read_text())
+        names = ("id", "index", "key", "status", "verdict", "worst_ratio", "kl_mean", "coverage", "reason", "output")
+        self.assertEqual(*([[one[name] for name in names] for one in results] for results in (told["results"], whole.results)))
+
+    def test_traces_that_are_too_large_stay(self):
+        Path(self.values["suite"]).write_text(Path(self.values["suite"]).read_text().replace("false", "sh -c 'echo why; exit 3'"))
+        status, said = self.run_all(self.driver("--no-cache", f"--out={self.root / 'out'}", "--return-limit=0", "--parts=2"))
+        self.assertEqual((status, said.count("stayed on its node")), (1, 3))
+
+    def test_given_up_and_partial(self):
+        output = self.root / "results.json"
+        run = self.driver("--no-cache", f"--json={output}")
+        with contextlib.redirect_stdout(io.StringIO()):
+            run.give_up(2, "part 2 of 3 failed: <no> memory")
+            run.merge_some()
+        self.assertEqual([one["id"] for one in json.loads(output.read_text())["results"]], ["c/1/cpu", "c/1/broken"])
+        self.assertEqual(run.merge(partial=True), 1)
+        found = json.loads(output.read_text())
+        self.assertEqual((found["complete"], found["results"][0]["reason"]), (False, "part 2 of 3 failed: <no> memory"))
+
+    def test_missing_resources(self):
+        told = ((True, {"CPU": 2.0, "memory": 1e9}), (False, {"CPU": 8.0, "GPU": 1.0}), (True, {}))
+        nodes = [{"Alive": alive, "Resources": resources} for alive, resources in told]
+        for needed, words in (
+            ({"num_cpus": 2, "num_gpus": 0}, ""),
+            ({"num_cpus": 0.5, "num_gpus": 0, "memory": 2e9}, "(CPU 0.5, memory 2e+09)"),
+            ({"num_cpus": 1, "num_gpus": 1}, "(CPU 1, GPU 1)"),
+        ):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                lockstep.ray.tell_missing(nodes, needed)
+            self.assertIn(words, said.getvalue())
+            self.assertEqual(said.getvalue() == "", words == "")
+
+    def test_wrong_use(self):
+        for more in (["--retries=-1"], ["--num-cpus=nan"], ["--parts=0"], ["--bogus"], ["second.toml"]):
+            with self.subTest(more=more), contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as ended:
+                lockstep.ray.parse(["suite.toml", *more])
+            self.assertEqual(ended.exception.code, 2)
+        with self.assertRaisesRegex(lockstep.LockstepError, "GB, expected 0 at most"):
+            self.driver(f"--send={self.root}", "--send-limit=0").parts(same, None)
+        with unittest.mock.patch.dict(sys.modules, ray=None), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(lockstep.ray.main(["suite.toml"]), 2)
+        self.assertIn("pip install ray", said.getvalue())
 
 
 if __name__ == "__main__":
