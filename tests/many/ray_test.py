@@ -16,7 +16,7 @@ import time
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
-os.environ.update(LOCKSTEP=str(PROGRAM), RAY_USAGE_STATS_ENABLED="0", GITHUB_ACTIONS="", RAY_DEDUP_LOGS="0")
+os.environ.update(LOCKSTEP=str(PROGRAM), RAY_USAGE_STATS_ENABLED="0", GITHUB_ACTIONS="", GITHUB_SHA="0123456789abcdef")
 
 import ray.cluster_utils  # noqa: E402  (after the environment is set)
 
