@@ -16,7 +16,7 @@ help:
 	@echo 'make wheel      a wheel for pip with all of these, in dist/; make deb: a package for Debian'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure, more'
-	@echo '                random rounds, longer fuzzing, reports in a browser (Chromium)'
+	@echo '                random rounds, longer fuzzing, reports in a browser (Chromium), suites on Ray and Slurm'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
 	@echo '                learn stays in CORPUS=build-asan/corpus'
@@ -66,6 +66,7 @@ test: build
 
 test-slow: build
 	@scripts/setup chromium
+	@scripts/setup slurm-wlm || echo 'make test-slow: without Slurm'
 	cmake --build --preset release -j $(JOBS) --target all peer_programs
 	ctest --preset slow -j $(TESTS_AT_ONCE)
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
