@@ -97,8 +97,8 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(sorted(reversed(wanted), key=checkpoints.execution_order), wanted)
         every = checkpoints.names(11)
         self.assertEqual(sorted(reversed(every), key=checkpoints.execution_order), every)
-        self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_out", "blk.1.output", "final_norm", "logits"])
-        self.assertEqual(len(every), 3 + 11 * 17)
+        self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_post_norm", "blk.1.output", "final_norm", "logits"])
+        self.assertEqual(len(every), 3 + 11 * 19)
         for name in ("norm-3", "blk.1.other", "blk.N.q", "blk..q", "q", "blk.1.logits", "blk.1.q.x", ""):
             self.assertFalse(checkpoints.is_checkpoint(name), name)
         for name in checkpoints.names(2):
