@@ -152,20 +152,24 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
   return suite::check(suite, options, watching);
 }
 
-// Where the reports of --out lie, as links of a page say it.
-std::string place_of_reports(const Flags& flags) {
+// Where the reports of --out lie, as seen from a folder.
+std::string place_of_reports(const Flags& flags, const fs::path& from) {
   if (flags.run.out.empty()) return "";
   std::error_code failed;
-  const fs::path page = fs::absolute(fs::path(flags.html).parent_path(), failed);
+  const fs::path here = fs::absolute(from.empty() ? "." : from, failed).lexically_normal();
   const fs::path place = fs::absolute(flags.run.out, failed).lexically_normal();
-  return place.lexically_relative(page.lexically_normal()).string();
+  return (place / "").lexically_relative(here / "").string();
 }
 
-Result<void> write_results(const Flags& flags, const suite::Results& results) {
+Result<void> write_results(const Flags& flags, suite::Results& results) {
+  results.reports = place_of_reports(flags, fs::path(flags.json).parent_path());
   LS_TRY_VOID(write_file(flags.json, suite::to_json(results)));
   LS_TRY_VOID(write_file(flags.junit, suite::junit_text(results)));
   LS_TRY_VOID(write_file(flags.markdown, suite::markdown_text(results)));
-  LS_TRY_VOID(write_file(flags.html, suite::html_text(results, place_of_reports(flags))));
+  LS_TRY_VOID(write_file(
+      flags.html,
+      suite::html_text(results, place_of_reports(flags, fs::path(flags.html).parent_path()))));
+  results.reports = place_of_reports(flags, flags.history);
   if (!flags.history.empty()) LS_TRY_VOID(suite::add_to_history(results, flags.history));
   return suite::tell_github(results);
 }

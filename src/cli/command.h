@@ -40,6 +40,7 @@ extern const Command kQuantizeCommand;
 extern const Command kForgeCommand;
 extern const Command kCompareCommand;
 extern const Command kCheckCommand;
+extern const Command kDashboardCommand;
 extern const Command kDoctorCommand;
 extern const Command kCaptureCommand;
 extern const Command kScanCommand;

@@ -55,6 +55,7 @@ std::span<const Command* const> commands() {
       &kServeCommand,
       &kCompareCommand,
       &kCheckCommand,
+      &kDashboardCommand,
       &kDoctorCommand,
       &kCaptureCommand,
       &kModelsCommand,

@@ -136,6 +136,8 @@ const ValueKind kTraceOrLog = {.name = "TRACE|LOG",
                                .paths = "*.jsonl"};
 const ValueKind kNewFolder = {
     .name = "FOLDER", .expected = "a folder to write", .check = check_new_folder, .paths = "/"};
+const ValueKind kHistory = {
+    .name = "HISTORY", .expected = "a folder that check --history wrote", .paths = "/"};
 const ValueKind kCheckpointSet = {
     .name = "SET",
     .expected = "logits, layers, ops, all, or names and globs separated by commas",
@@ -257,6 +259,7 @@ std::span<const ValueKind* const> value_kinds() {
       &kLog,
       &kTraceOrLog,
       &kNewFolder,
+      &kHistory,
       &kCheckpointSet,
       &kPart,
       &kSuspect,

@@ -47,6 +47,7 @@ extern const ValueKind kTrace;
 extern const ValueKind kLog;
 extern const ValueKind kTraceOrLog;
 extern const ValueKind kNewFolder;
+extern const ValueKind kHistory;
 extern const ValueKind kCheckpointSet;
 extern const ValueKind kPart;
 extern const ValueKind kSuspect;

@@ -16,7 +16,12 @@ constexpr const char* kStyle =
     "th,td{border-color:#444}.failed,.error{color:#ff7b7b}.passed{color:#6fcf83}"
     ".known{color:#e0c060}a{color:#8ab4f8}}";
 
-// A path within a link: what is no plain character becomes %XX.
+std::string number_cell(const std::optional<double>& value) {
+  return fmt::format("<td class=\"n\">{}</td>", value ? report::short_number(*value) : "");
+}
+
+}  // namespace
+
 std::string link_to(const std::string& path) {
   std::string out;
   for (const char c : path) {
@@ -26,12 +31,6 @@ std::string link_to(const std::string& path) {
   }
   return out;
 }
-
-std::string number_cell(const std::optional<double>& value) {
-  return fmt::format("<td class=\"n\">{}</td>", value ? report::short_number(*value) : "");
-}
-
-}  // namespace
 
 std::string html_text(const Results& all, const std::string& reports) {
   using report::markup;

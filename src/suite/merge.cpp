@@ -35,6 +35,7 @@ Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>
   const size_t first = seen.begin()->second;
   Results out = parts[first];
   out.part.reset();
+  out.reports.clear();  // each part has its own
   for (const auto& [k, i] : seen) {
     if (i == first) continue;
     Results& one = parts[i];

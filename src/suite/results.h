@@ -69,10 +69,11 @@ struct Part {
 struct Results {
   std::string name;
   std::string program;
-  std::string time;    // UTC, when it began
-  std::string commit;  // empty: not known
-  std::string suite;   // key of its jobs
-  int64_t jobs = 0;    // of the whole suite
+  std::string time;     // UTC, when it began
+  std::string commit;   // empty: not known
+  std::string suite;    // key of its jobs
+  std::string reports;  // where reports lie, as seen from the folder of this file; empty: none
+  int64_t jobs = 0;     // of the whole suite
   std::optional<Part> part;
   bool complete = true;  // all jobs of the part have a result
   double seconds = 0;

@@ -138,6 +138,7 @@ std::string to_json(const Results& all) {
   out["part"] = all.part ? ordered_json{{"index", all.part->index}, {"of", all.part->of}}
                          : ordered_json(nullptr);
   out["complete"] = all.complete;
+  out["reports"] = text_or_null(all.reports);
   out["passed"] = all.count(Status::kPassed);
   out["failed"] = all.count(Status::kFailed) + all.count(Status::kError);
   out["known"] = all.count(Status::kKnown);
@@ -177,6 +178,7 @@ Result<Results> parse_results(std::string_view text, const std::string& source) 
     LS_TRY(out.part->index, part["index"].integer(1, out.part->of));
   }
   LS_TRY(out.complete, in["complete"].boolean());
+  LS_TRY(out.reports, in["reports"].text_or(""));
   if (in["known_defects"].present()) {
     LS_TRY(const auto entries, in["known_defects"].items());
     for (const JsonReader& entry : entries) {

@@ -19,6 +19,8 @@ std::string markdown_text(const Results& results);
 // A page that lists the cases. `reports`: where the reports lie, as seen from the page; empty:
 // there are none.
 std::string html_text(const Results& results, const std::string& reports);
+// A path within a link: what is no plain character becomes %XX.
+std::string link_to(const std::string& path);
 // One line of a workflow command for each result that fails (GitHub).
 std::string annotations(const Results& results);
 
