@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/recording.h"
 #include "server/server.h"
+#include "suite/history.h"
 #include "trace/checkpoints.h"
 
 namespace lockstep::cli {
@@ -65,6 +66,7 @@ Result<int> run(Flags& flags) {
   LS_TRY(options.worker.log, trace::JsonlLogOptions::from_environment());
   if (!options.worker.trace.folder.empty()) LS_TRY_VOID(prepare_trace_folder(options.worker.trace));
 
+  if (!options.history.empty()) LS_TRY_VOID(suite::HistoryReader(options.history).read());
   LS_TRY(const std::string path, model_path(flags.model));
   LS_TRY(const exec::Device* device, find_device(flags.device));
   LS_TRY(const std::unique_ptr<server::ServedModel> model,
@@ -113,6 +115,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
          "Seconds that the active job has to end when the server is told to stop");
   number("--request-timeout", flags->request_seconds, NumberRange<double>{0.1, 1e6},
          "Seconds that a request may take to arrive");
+  add_value(app, "--history", flags->server.history, kHistory,
+            "Show the runs of this folder (check --history) at /dashboard");
   add_value(app, "--log", flags->log, kLogFormat, "Log lines as text or json")
       ->default_str(flags->log);
   app.add_flag("--log-prompts", flags->server.log_prompts, "Let the log show prompts");

@@ -9,11 +9,13 @@
 #include "base/memory_reserve.h"
 #include "base/no_throw.h"
 #include "server/api.h"
+#include "server/dashboard.h"
 #include "server/listener.h"
 
 namespace lockstep::server {
 namespace {
 
+constexpr const char* kDashboardPath = "/dashboard";
 constexpr size_t kSparePlaces = 16;  // of a client whose jobs have all others
 
 class Server {
@@ -23,6 +25,10 @@ class Server {
         listener_(
             options,
             [this](const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
+              if (dashboard_ && dashboard_->has(request.path)) {
+                responder->endpoint = kDashboardPath;
+                return dashboard_->handle(request, responder);
+              }
               api_.handle(request, responder);
             },
             [this](int signal) { signal_came(signal); }),
@@ -30,6 +36,8 @@ class Server {
         worker_(listener_.network(), model, options.worker, listener_.metrics()),
         api_(worker_, model, listener_.metrics(), options.log_prompts,
              [this] { stop("/shutdown"); }) {
+    if (!options.history.empty())
+      dashboard_.emplace(listener_.network(), options.history, kDashboardPath);
     api_.connections = [this] { return std::ssize(listener_.transport().connections); };
     worker_.on_problem = [this](const std::string& message) { listener_.log().note(message); };
   }
@@ -74,6 +82,7 @@ class Server {
   boost::asio::steady_timer grace_;
   Worker worker_;
   Api api_;
+  std::optional<DashboardPages> dashboard_;
   bool signalled_ = false;
 };
 

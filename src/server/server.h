@@ -23,6 +23,7 @@ struct ServerOptions {
   std::chrono::milliseconds request_time{std::chrono::seconds(10)};
   Log::Format log = Log::Format::kText;
   bool log_prompts = false;
+  std::string history;  // folder of runs, shown at /dashboard; empty: none
   WorkerOptions worker;
 };
 
