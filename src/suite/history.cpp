@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // "...Z-0001.json" is later than "...Z.json": another run of the same second.
-std::string_view stem_of(const std::string& name) {
+std::string_view order_of(const std::string& name) {
   return std::string_view(name).substr(0, name.rfind('.'));
 }
 
@@ -28,7 +28,7 @@ Result<std::vector<std::string>> names_of_runs(const std::string& folder) {
     if (at->path().extension() == ".json" && !at->path().filename().string().starts_with("."))
       names.push_back(at->path().filename().string());
   if (failed) return error("{}: cannot be read: {}", printable(folder), failed.message());
-  std::ranges::sort(names, std::greater<>(), stem_of);
+  std::ranges::sort(names, std::greater<>(), order_of);
   return names;
 }
 
@@ -108,8 +108,8 @@ Result<History> HistoryReader::read() {
     out.runs.push_back(std::move(run));
   }
   std::ranges::sort(out.runs, [](const Run& a, const Run& b) {
-    return std::pair<std::string_view, std::string_view>(a.results->time, stem_of(a.file)) <
-           std::pair<std::string_view, std::string_view>(b.results->time, stem_of(b.file));
+    return std::pair<std::string_view, std::string_view>(a.results->time, order_of(a.file)) <
+           std::pair<std::string_view, std::string_view>(b.results->time, order_of(b.file));
   });
   std::erase_if(known_, [](const auto& entry) { return !entry.second.used; });
   return out;
