@@ -25,7 +25,8 @@ function pointsOf(opened) {
   // Engines mask scores with minus infinity, or with a number below -5000.
   const masked = value => opened.keys !== null && value <= -5000;
   const shown = value => masked(value) ? -Infinity : value;
-  return Array.from(index, (at, i) => ({index: at, y: shown(recorded[i]), x: shown(recorded[i] - error[i]), error: error[i]}));
+  const found = opened.hypothesis ? typed(Float32Array, opened.hypothesis.points) : null;
+  return Array.from(index, (at, i) => ({index: at, y: shown(recorded[i]), x: shown(recorded[i] - error[i]), error: error[i], found: found === null ? null : shown(found[i])}));
 }
 
 function histogramOf(opened) {
@@ -63,12 +64,13 @@ function elementsOf(opened) {
   const by = opened.inputs.filter(input => input.by_element);
   const size = opened.keys ?? (opened.heads.length > 1 ? opened.elements / opened.heads.length : 0);
   const place = index => size > 0 ? `${index} (head ${Math.floor(index / size)}, ${opened.keys ? "key" : "number"} ${index % size})` : String(index);
-  const titles = ["element", "recorded", "expected", "error over bound", ...by.map(input => input.name)];
-  const cells = worst => [place(worst.element), exactNumber(worst.recorded), exactNumber(worst.expected), shortNumber(worst.ratio ?? Infinity),
+  const under = opened.hypothesis;
+  const titles = ["element", "recorded", "expected", ...(under ? [`under ${under.cause}`] : []), "error over bound", ...by.map(input => input.name)];
+  const cells = (worst, i) => [place(worst.element), exactNumber(worst.recorded), exactNumber(worst.expected), ...(under ? [exactNumber(under.worst[i])] : []), shortNumber(worst.ratio ?? Infinity),
                           ...worst.inputs.map(exactNumber)];
   return element("div", {class: "scroll"}, element("table", {id: "worst"},
     element("thead", {}, element("tr", {}, titles.map(title => element("th", {scope: "col"}, title)))),
-    element("tbody", {}, opened.worst.map(worst => element("tr", {}, cells(worst).map(text => element("td", {}, text)))))));
+    element("tbody", {}, opened.worst.map((worst, i) => element("tr", {}, cells(worst, i).map(text => element("td", {}, text)))))));
 }
 
 function inputsOf(opened) {
@@ -92,6 +94,9 @@ function openedPart(opened) {
   return element("div", {"data-side": opened.side}, element("p", {}, sentence), inputsOf(opened),
     element("div", {class: "columns"},
       element("div", {}, element("h3", {}, `Recorded by expected${some}`), scatter(points, worst)),
+      opened.hypothesis ? element("div", {id: "hypothesis"}, element("h3", {}, `Recorded under ${opened.hypothesis.cause}${some}`),
+        scatter(points.map(point => ({...point, x: point.found})), new Set(), `under ${opened.hypothesis.cause}`),
+        element("p", {class: "hint"}, "What the cause at the top of the page would give: on the line it explains the element.")) : null,
       element("div", {}, element("h3", {}, "Elements by their error"), histogramOf(opened)),
       headsOf(opened)),
     attentionOf(opened, points), element("h3", {}, "Worst elements"), elementsOf(opened));

@@ -21,8 +21,8 @@ export function ticks(least, most) {
 }
 
 // Recorded by expected; on the line the two are equal.
-export function scatter(points, worst) {
-  const svg = frame("Recorded numbers by expected numbers");
+export function scatter(points, worst, across = "expected") {
+  const svg = frame(`Recorded numbers by numbers ${across}`);
   const finite = points.filter(point => Number.isFinite(point.x) && Number.isFinite(point.y));
   if (finite.length === 0) return element("p", {class: "hint"}, "No finite numbers to show.");
   let least = Infinity, most = -Infinity;
@@ -43,11 +43,11 @@ export function scatter(points, worst) {
     svg.append(shape("line", {class: "grid", x1: CHART_LEFT, x2: CHART_WIDTH - CHART_RIGHT, y1: y(at), y2: y(at)}), written(CHART_LEFT - 5, y(at) + 4, shortNumber(at), "end"),
                written(x(at), CHART_HEIGHT - CHART_BOTTOM + 14, shortNumber(at)));
   svg.append(shape("line", {class: "limit", x1: x(least), y1: y(least), x2: x(most), y2: y(most)}),
-             written((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, "expected"), written(CHART_LEFT, CHART_TOP - 7, "recorded", "start"));
+             written((CHART_LEFT + CHART_WIDTH) / 2, CHART_HEIGHT - 4, across), written(CHART_LEFT, CHART_TOP - 7, "recorded", "start"));
   for (const point of finite) {
     const bad = worst.has(point.index);
     svg.append(shape("circle", {class: bad ? "dot worst" : "dot", cx: x(point.x).toFixed(1), cy: y(point.y).toFixed(1), r: bad ? 4 : 1.8},
-                     shape("title", {}, `element ${point.index}: recorded ${shortNumber(point.y)}, expected ${shortNumber(point.x)}`)));
+                     shape("title", {}, `element ${point.index}: recorded ${shortNumber(point.y)}, ${across} ${shortNumber(point.x)}`)));
   }
   const left = points.length - finite.length;
   return left === 0 ? svg : element("div", {}, svg, element("p", {class: "hint"}, `Not drawn: ${left} that are masked or not finite.`));

@@ -33,6 +33,12 @@ struct Element {
   double recorded = 0;
   double expected = 0;  // by the op as it should be
   double found = 0;     // by the hypothesis
+  // Some of the checkpoint's wrong rows as the hypothesis makes them, for those who show rows.
+  struct Row {
+    int64_t position = 0;
+    std::vector<float> numbers;
+  };
+  std::vector<Row> rows = {};
 };
 
 struct Diagnosis {

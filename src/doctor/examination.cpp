@@ -235,10 +235,15 @@ std::optional<Element> Examination::work_out(const Altered& altered) {
     }
   }
   const op::Program& program = base_.program();
-  return Element{
+  Element out{
       few_.front(),
       place_of(program, program.ops[stretch_.back()], case_.value, furthest, recorded_.columns),
       recorded_.row(0)[furthest], truth_.row(0)[furthest], found->row(0)[furthest]};
+  for (size_t i = 0; i < few_.size(); ++i) {
+    const double* row = found->row(static_cast<int64_t>(i));
+    out.rows.push_back({few_[i], std::vector<float>(row, row + found->columns)});
+  }
+  return out;
 }
 
 std::optional<Matrix> Examination::rows_of(op::ValueId value, std::span<const int64_t> positions) {

@@ -194,6 +194,24 @@ ordered_json opened_json(const parity::OpenedRow& row) {
             {"error", raw_base64(row.errors)}}}};
 }
 
+// The row as a cause that was found makes it, where the doctor worked that out.
+ordered_json hypothesis_json(const parity::OpenedRow& row,
+                             const std::vector<doctor::Diagnosis>& diagnoses) {
+  for (const doctor::Diagnosis& d : diagnoses) {
+    if (!d.element || d.side != row.side || d.checkpoint != row.checkpoint) continue;
+    for (const auto& [position, numbers] : d.element->rows) {
+      if (position != row.position || std::ssize(numbers) != row.elements) continue;
+      std::vector<float> points;
+      for (const int32_t index : row.index) points.push_back(numbers[static_cast<size_t>(index)]);
+      ordered_json worst = ordered_json::array();
+      for (const auto& element : row.worst)
+        worst.push_back(number(static_cast<double>(numbers[static_cast<size_t>(element.index)])));
+      return {{"cause", d.cause}, {"points", raw_base64(points)}, {"worst", worst}};
+    }
+  }
+  return nullptr;
+}
+
 ordered_json explained_json(const Comparison& c) {
   // What lies behind the layers has gone through all of them.
   ordered_json out = ordered_json::array();
@@ -253,6 +271,7 @@ ordered_json page_json(const Comparison& c, const Subject& subject, int64_t limi
   int64_t closed = c.not_opened;
   for (const parity::OpenedRow& row : c.opened) {
     ordered_json made = opened_json(row);
+    made["hypothesis"] = hypothesis_json(row, subject.diagnoses);
     bytes += text_bytes(made);
     if (bytes <= limit)
       page["opened"].push_back(std::move(made));

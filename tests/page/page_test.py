@@ -164,6 +164,32 @@ class Page(unittest.TestCase):
         self.browser.eval("document.querySelector('.formula button').click()")
         self.assertEqual(self.selected(), ("blk.1.ffn_gate", 3))
 
+    def test_the_row_under_the_hypothesis(self):
+        """A real mistake, which the doctor explains: what it expects of the row is what was recorded."""
+        run("demo", "bug", "rope.pairing", "-m", MODEL, "--keep", self.root / "demo", status=0)
+        page = self.root / "hypothesis.html"
+        run("compare", self.root / "demo/right", self.root / "demo/wrong", "-m", MODEL, "--html", page, status=1)
+        data = data_of(page)
+        cause = data["diagnoses"][0]
+        self.assertEqual(cause["cause"], "rope.pairing")
+        rows = [row for row in data["page"]["opened"] if row["hypothesis"]]
+        self.assertIn((cause["checkpoint"], data["first_defect"]["position"]), [(row["checkpoint"], row["position"]) for row in rows])
+        for row in rows:
+            self.assertEqual((row["checkpoint"], row["hypothesis"]["cause"]), (cause["checkpoint"], cause["cause"]))
+            count = len(base64.b64decode(row["points"]["index"])) // 4
+            recorded, error, found = (struct.unpack(f"<{count}f", base64.b64decode(text)) for text in (row["points"]["recorded"], row["points"]["error"], row["hypothesis"]["points"]))
+            self.assertLess(max(abs(a - b) for a, b in zip(recorded, found)), 1e-2 * max(map(abs, error)), "the hypothesis explains the row")
+            for worst, number in zip(row["worst"], row["hypothesis"]["worst"], strict=True):
+                self.assertLess(abs(worst["recorded"] - number), 1e-2 * abs(worst["recorded"] - worst["expected"]))
+        self.open(page)
+        self.assertIn("Recorded under rope.pairing", self.text("#hypothesis"))
+        self.assertEqual(self.browser.eval("[...document.querySelectorAll('#worst th')].map(head => head.textContent)")[:5], ["element", "recorded", "expected", "under rope.pairing", "error over bound"])
+        shown = self.browser.eval("[...document.querySelectorAll('#worst tbody tr')[0].cells].map(cell => cell.textContent)")
+        first = next(row for row in rows if row["position"] == data["first_defect"]["position"])
+        self.assertAlmostEqual(float(shown[3]), first["hypothesis"]["worst"][0], delta=1e-6 * abs(first["hypothesis"]["worst"][0]))
+        self.open(self.pages["defect"])
+        self.assertIsNone(self.text("#hypothesis"))
+
     def test_causes_stand_at_the_top(self):
         data = data_of(self.pages["defect"])
         data["diagnoses"] = [{"cause": "rope.base", "text": "The base is 500, not 10000.", "parameters": {"value": 500}, "side": "suspect", "checkpoint": "blk.0.q_rope",
