@@ -2,7 +2,7 @@
 import {nameOf, pairsOf} from "./dashboard_data.js";
 import {bodyOf, element, shortNumber} from "./dom.js";
 
-const ROWS_AT_ONCE = 200;
+const ROWS_AT_ONCE = 200, LONG_TEXT = 160;
 
 const KEPT = {
   changes: ["what changed", pair => pair.change !== null],
@@ -16,13 +16,19 @@ function numbers(is, was, field) {
   return now === then || then === "" ? now : `${now} (was ${then})`;
 }
 
+// The first sentence, and the rest to unfold.
+function folded(text) {
+  const end = text.indexOf(". ") + 1;
+  return end === 0 || text.length < LONG_TEXT ? text : element("details", {}, element("summary", {}, text.slice(0, end)), text.slice(end + 1));
+}
+
 function lineOf({is, was, any, change}) {
   const status = is?.status;
   return element("tr", {}, element("td", {class: `status ${status?.word ?? "none"}`}, element("span", {class: "mark"}, status?.mark ?? "–"), status?.word ?? "not run"),
     element("td", {class: "text"}, change === null ? "" : `${change.mark} ${change.word}` + (was !== undefined && is !== undefined && was.status !== status ? ` (was ${was.status.word})` : "")),
     element("td", {class: "text id"}, any.id, element("span", {class: "change"}, `${any.model}, ${any.engine}`)), element("td", {class: "text"}, is?.verdict ?? ""), element("td", {}, numbers(is, was, "ratio")), element("td", {}, numbers(is, was, "kl")),
     element("td", {}, is === undefined ? "" : shortNumber(is.seconds)),
-    element("td", {class: "text why"}, is?.why ?? "", is?.report ? [" ", element("a", {href: is.report}, "report")] : null,
+    element("td", {class: "text why"}, folded(is?.why ?? ""), is?.report ? [" ", element("a", {href: is.report}, "report")] : null,
             was?.report ? [" ", element("a", {href: was.report}, "report before")] : null));
 }
 

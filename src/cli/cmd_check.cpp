@@ -156,9 +156,11 @@ Result<suite::Results> run_suite(const Flags& flags, const suite::Suite& suite,
 std::string place_of_reports(const Flags& flags, const fs::path& from) {
   if (flags.run.out.empty()) return "";
   std::error_code failed;
-  const fs::path here = fs::absolute(from.empty() ? "." : from, failed).lexically_normal();
-  const fs::path place = fs::absolute(flags.run.out, failed).lexically_normal();
-  return (place / "").lexically_relative(here / "").string();
+  // Whether a name ends in a slash makes no difference.
+  const auto folder = [&](const fs::path& path) {
+    return (fs::absolute(path, failed).lexically_normal() / "").parent_path();
+  };
+  return folder(flags.run.out).lexically_relative(folder(from.empty() ? "." : from)).string();
 }
 
 Result<void> write_results(const Flags& flags, suite::Results& results) {

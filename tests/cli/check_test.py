@@ -282,6 +282,13 @@ class Check(unittest.TestCase):
         self.assertEqual(len(files), 3)
         for file in files:
             self.assertEqual(json.loads(file.read_text())["passed"], 2)
+            self.assertIsNone(json.loads(file.read_text())["reports"])
+        # Where the reports lie is said as seen from each file.
+        results, _ = self.run_suite(self.engine("wrong", "blk.0.q") + self.case(["wrong"]), "--history", runs, "--out", self.root / "failed", status=1)
+        self.assertEqual(results["reports"], "failed")
+        newest = json.loads(max(set(runs.iterdir()) - set(files), key=lambda file: file.name).read_text())
+        self.assertEqual(newest["reports"], "../../failed")
+        self.assertTrue((runs / newest["reports"] / newest["results"][0]["report"]).is_file())
 
     def test_results_for_people_and_ci(self):
         out, junit, markdown, page, summary = (self.root / name for name in ("out", "j.xml", "m.md", "p/i.html", "s.md"))

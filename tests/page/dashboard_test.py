@@ -186,6 +186,8 @@ class Dashboard(unittest.TestCase):
         run("dashboard", runs, "--out", self.root / "public/parity")
         self.open(self.root / "public/parity/index.html")
         self.assertIn("1 failed", self.text("h1"))
+        # A long reason begins with its first sentence, and unfolds.
+        self.assertRegex(self.text("#results summary"), r"^Not in parity: the suspect is wrong at blk\.1\.ffn_act, position \d+\.$")
         links = self.browser.eval("[...document.querySelectorAll('#results a')].map(link => link.href)")
         self.assertEqual(len(links), 1)
         self.browser.open(links[0])
