@@ -26,7 +26,7 @@ size_t next_beyond_plainly(const std::vector<double>& recorded, const std::vecto
 
 TEST(TermStatistics, FindsTheFirstThatIsBeyond) {
   Random random(fresh_seed());
-  for (const size_t count : {1, 7, 8, 63, 64, 65, 127, 255, 257, 1000})
+  for (const size_t count : {1U, 7U, 8U, 63U, 64U, 65U, 127U, 255U, 257U, 1000U})
     for (const int64_t every : {3, 40, 400}) {
       SCOPED_TRACE(fmt::format("{} numbers, seed {}", count, fresh_seed()));
       std::vector<double> recorded(count), replayed(count), variances(count, 0.01);
@@ -47,7 +47,7 @@ TEST(TermStatistics, FindsTheFirstThatIsBeyond) {
 
 TEST(TermStatistics, SumsHaveAllTerms) {
   Random random(fresh_seed());
-  for (const size_t count : {0, 1, 7, 8, 255, 257}) {
+  for (const size_t count : {0U, 1U, 7U, 8U, 255U, 257U}) {
     SCOPED_TRACE(fmt::format("{} numbers, seed {}", count, fresh_seed()));
     // Whole numbers: their sums are exact in any order.
     std::vector<double> numbers;
