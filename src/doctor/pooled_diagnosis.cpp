@@ -18,10 +18,13 @@ using parity::CheckpointResult;
 constexpr double kUnasked = 1;
 constexpr size_t kMostRowsUnasked = 64;
 
+// Whether ops without matrices, which are the ones that are looked at unasked, compute or hand on
+// in a coarse type. Types of factors of products and of the cache are not theirs.
 bool is_coarse(const trace::Precision& precision) {
+  constexpr std::array<std::string_view, 2> kHalves = {"f16", "bf16"};
   return std::ranges::any_of(
-      std::array{&precision.compute, &precision.activations, &precision.kv, &precision.weights},
-      [](const auto* field) { return *field && **field != "f32" && **field != "f64"; });
+      std::array{&precision.compute, &precision.activations},
+      [&](const auto* field) { return *field && std::ranges::count(kHalves, **field) > 0; });
 }
 
 class HiddenDoctor {
