@@ -185,6 +185,9 @@ void match_factor(Examination& examination, std::vector<Hypothesis>& out) {
   const size_t own[] = {examination.stretch().back()};
   const double factor = shortest(
       [&](double f) { return examination.error_of(times(f), own, examination.few()); }, fitted);
+  // No engine multiplies by that; something else comes to nearly the same.
+  constexpr double kNearlyNothing = 1e-4;
+  if (std::fabs(factor - 1) < kNearlyNothing) return;
   Hypothesis made{"scale.value",
                   fmt::format("the result is multiplied by {:g}", factor),
                   "Look for a factor that this model does not have here.",

@@ -84,7 +84,10 @@ std::vector<Subject> subjects() {
                  "", 61, ""});
   out.push_back({"gpt2", like("gpt2", [](forge::Spec& s) { s.kv_heads = 4; }), "", 54, ""});
   out.push_back({"gemma2", like("gemma2", [](forge::Spec& s) { s.window = 5; }), "", 60,
-                 fmt::format("{}: attn_norm: epsilon / 100\n", kThin)});
+                 fmt::format("{}: attn_norm: epsilon / 100\n"
+                             "layers: attn_norm: epsilon / 100\n"
+                             "layers: ffn_norm: epsilon 0\n",
+                             kThin)});
   out.push_back(
       {"stablelm", like("stablelm", [](forge::Spec& s) { s.rope_dims = 4; }), "", 59, ""});
   out.push_back({"llama_q8_0",
