@@ -30,10 +30,13 @@ Result<int> run(Flags& flags) {
   suite::HistoryReader reader(flags.folder);
   LS_TRY(const suite::History history, reader.read());
   LS_TRY_VOID(suite::write_dashboard(history, flags.out));
-  fmt::print("{}/index.html: {} runs{}\n", printable(flags.out), history.runs.size(),
+  const auto counted = [](size_t count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  fmt::print("{}/index.html: {}{}\n", printable(flags.out), counted(history.runs.size(), "run"),
              history.unreadable.empty()
                  ? ""
-                 : fmt::format(", {} files that cannot be read", history.unreadable.size()));
+                 : fmt::format(", unreadable: {}", counted(history.unreadable.size(), "file")));
   return kDone;
 }
 

@@ -51,7 +51,8 @@ void fill_result(const report::Compared& compared, CaseResult& result) {
   result.status = c.parity ? Status::kPassed : Status::kFailed;
   if (!c.parity) {
     result.reason = result.headline;
-    for (const std::string& cause : report::causes(compared.subject)) result.reason += ". " + cause;
+    for (const std::string& cause : report::causes(compared.subject))
+      result.reason += (result.reason.ends_with('.') ? " " : ". ") + cause;
   }
 }
 

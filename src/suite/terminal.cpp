@@ -38,8 +38,8 @@ std::string terminal_line(const CaseResult& result, const Paint& paint) {
 std::string terminal_summary(const Results& results, const Paint& paint) {
   const auto count = [&](Status status) { return results.count(status); };
   const int64_t failed = count(Status::kFailed) + count(Status::kError);
-  std::string out =
-      fmt::format("{} results: {} passed", results.results.size(), count(Status::kPassed));
+  std::string out = fmt::format("{} result{}: {} passed", results.results.size(),
+                                results.results.size() == 1 ? "" : "s", count(Status::kPassed));
   if (count(Status::kKnown) > 0) out += fmt::format(", {} known", count(Status::kKnown));
   if (failed > 0) out += fmt::format(", {}", paint.red(fmt::format("{} failed", failed)));
   if (count(Status::kError) > 0)
