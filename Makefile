@@ -67,7 +67,7 @@ test: build
 test-slow: build
 	@scripts/setup chromium
 	@scripts/setup slurm-wlm || echo 'make test-slow: without Slurm'
-	cmake --build --preset release -j $(JOBS) --target all peer_programs
+	cmake --build --preset release -j $(JOBS) --target all slow_programs peer_programs
 	ctest --preset slow -j $(TESTS_AT_ONCE)
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset asan -j $(JOBS) --target fuzzers executors_test cli_test
