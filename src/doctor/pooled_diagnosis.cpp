@@ -14,8 +14,9 @@ namespace {
 
 using parity::CheckpointResult;
 
-// Seconds that it may take where nobody asked for it.
+// Seconds that it may take where nobody asked for it, or this share of what the comparison took.
 constexpr double kUnasked = 1;
+constexpr double kShareUnasked = 0.125;
 constexpr size_t kMostRowsUnasked = 64;
 
 // Whether ops without matrices, which are the ones that are looked at unasked, compute or hand on
@@ -35,7 +36,8 @@ class HiddenDoctor {
         deadline_(Examination::after(
             patient.asked
                 ? patient.seconds
-                : std::min(patient.seconds, std::max(kUnasked, patient.comparison.seconds / 2)))) {}
+                : std::min(patient.seconds,
+                           std::max(kUnasked, kShareUnasked * patient.comparison.seconds)))) {}
 
   std::vector<Diagnosis> run() {
     if (!patient_.asked && !is_coarse(patient_.side.precision)) return {};

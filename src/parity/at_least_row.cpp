@@ -16,7 +16,7 @@ struct OneRounding {
 };
 
 // Without branches, so that compilers use vector registers.
-template <bool kAdding, bool kPartial, bool kRounding>
+template <bool kAdding, bool kPartial, bool kRounding, bool kWeights>
 [[gnu::always_inline]] inline void at_least_columns(const AtLeastRow& r) {
   const double* __restrict ys = r.y;
   const double* __restrict biases = r.bias;
@@ -26,6 +26,7 @@ template <bool kAdding, bool kPartial, bool kRounding>
   const float* __restrict all_squares = r.squares;
   const float* __restrict all_chance = r.chance;
   const float* __restrict all_known = r.known;
+  const double* __restrict weight_rounds = r.weight_rounds;
   double* __restrict out = r.out;
   const double error = r.error;
   const double of_sum = square(r.compute) * kThird * r.n;
@@ -61,6 +62,8 @@ template <bool kAdding, bool kPartial, bool kRounding>
     if constexpr (kRounding)
       v += of_rounded_factors(static_cast<double>(all_chance[i]) * r.chance_scale,
                               static_cast<double>(all_known[i]) * r.known_scale, known_off, error);
+    if constexpr (kWeights)
+      v += weight_rounds[i] * (r.of_weights * least_squares + r.of_tiny_weights);
     v += r.of_added * sum_squared;
     v += r.of_small_floats * (least_squares / 2 + sum_squared * kThird);
     const double bias_rounded = rounds_bias * of_bias.of(bias);
@@ -72,10 +75,12 @@ template <bool kAdding, bool kPartial, bool kRounding>
 
 template <bool kAdding, bool kPartial>
 [[gnu::always_inline]] inline void at_least_of(const AtLeastRow& row) {
-  if (row.chance != nullptr)
-    at_least_columns<kAdding, kPartial, true>(row);
+  if (row.weight_rounds != nullptr)
+    at_least_columns<kAdding, kPartial, true, true>(row);
+  else if (row.chance != nullptr)
+    at_least_columns<kAdding, kPartial, true, false>(row);
   else
-    at_least_columns<kAdding, kPartial, false>(row);
+    at_least_columns<kAdding, kPartial, false, false>(row);
 }
 
 [[gnu::always_inline]] inline void at_least_of_any(const AtLeastRow& row) {

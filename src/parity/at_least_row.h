@@ -41,7 +41,9 @@ struct AtLeastRow {
   double chance_scale = 0;
   const float* known = nullptr;  // and its errors, as they are meant
   double known_scale = 0;
-  double deviation = 0;  // what such an error is at most, in standard deviations
+  double deviation = 0;                   // what such an error is at most, in standard deviations
+  const double* weight_rounds = nullptr;  // 1 where the rounding of weights counts, else 0
+  double of_tiny_weights = 0;             // what rounding does to weights next to nothing
   double* out = nullptr;
 
   // Of all rows; noise_linear.h has more on those of its names.
@@ -52,6 +54,7 @@ struct AtLeastRow {
   double handed_on = 0;
   double bias_unit = 0;  // 0: biases are not rounded
   double of_terms = 0;
+  double of_weights = 0;  // as a share of the squares
   double of_added = 0;
   double of_small_floats = 0;
 };

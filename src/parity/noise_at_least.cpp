@@ -10,6 +10,7 @@
 #include "parity/at_least_row.h"
 #include "parity/noise_linear.h"
 #include "parity/rounding.h"
+#include "quant/decode.h"
 
 namespace lockstep::parity {
 namespace {
@@ -36,13 +37,37 @@ std::optional<Matrix> shared_numbers(const Matrix& matrix, int threads) {
   std::atomic<bool> shared = true;
   parallel_rows(matrix.rows, matrix.columns, threads, [&](int64_t t) {
     const double* row = matrix.row(t);
-    for (int64_t i = 0; i < matrix.columns; ++i) {
-      double& first = out.row(t)[i / kSummedSquares];
-      if (i % kSummedSquares == 0) first = row[i];
-      if (row[i] != first) shared = false;
+    for (int64_t first = 0; first < matrix.columns && shared; first += kSummedSquares) {
+      const double number = out.row(t)[first / kSummedSquares] = row[first];
+      const double* const end = row + std::min(first + kSummedSquares, matrix.columns);
+      if (!std::all_of(row + first, end, [&](double each) { return each == number; }))
+        shared = false;
     }
   });
   return shared ? std::optional(std::move(out)) : std::nullopt;
+}
+
+// By row of a weight: 1 where a number of it is rounded, else 0. The first is, or none is, as a
+// rule.
+std::vector<double> rounded_rows(const op::Weight& weight, const Operand& operand, int threads) {
+  std::vector<double> out(static_cast<size_t>(weight.rows));
+  const int64_t block = weight.format->block_values;
+  const int64_t step = std::max<int64_t>(block, 256 / block * block);
+  const auto some = [&](int64_t begin, int64_t end) {
+    std::vector<float> numbers(static_cast<size_t>(step));
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t first = 0; first < weight.columns; first += step) {
+        const int64_t count = std::min(step, weight.columns - first);
+        quant::decode(weight.format->format(),
+                      weight.row(r) + first / block * weight.format->block_bytes, count,
+                      numbers.data());
+        if (!rounds_any(operand, std::span(numbers).first(static_cast<size_t>(count)))) continue;
+        out[static_cast<size_t>(r)] = 1;
+        break;
+      }
+  };
+  parallel_for(weight.rows, 64, some, threads);
+  return out;
 }
 
 // Sums in single precision are off by less than this share of the sum of their terms' sizes: the
@@ -57,10 +82,12 @@ double estimate_error(int64_t columns) {
 // The inputs that the estimates are made from.
 struct LinearNoise::Prepared {
   explicit Prepared(const LinearNoise& noise) : error(estimate_error(noise.x_.columns)) {
-    if (noise.adding_matters_ || noise.of_weight_.rounds()) {
-      x.emplace(noise.x_, false, noise.threads_);
+    const bool weights_apart = noise.of_weight_.rounds() && !noise.plain_weights_;
+    if (noise.adding_matters_ || weights_apart) x.emplace(noise.x_, false, noise.threads_);
+    if (noise.adding_matters_ || noise.of_weight_.rounds())
       squares.emplace(noise.x_, true, noise.threads_);
-    }
+    if (noise.plain_weights_)
+      weight_rounds = rounded_rows(noise.weight_, noise.of_weight_, noise.threads_);
     if (!noise.rounds_input_) return;
     const auto few = shared_numbers(noise.inputs_.variances, noise.threads_);
     shared = few.has_value();
@@ -78,6 +105,7 @@ struct LinearNoise::Prepared {
   bool shared = false;  // one variance for each kSummedSquares columns
   std::optional<EstimateRows> errors;
   std::vector<double> deviations;
+  std::vector<double> weight_rounds;  // by row of the weight; empty: found apart, or not at all
   double error;
 };
 
@@ -90,7 +118,8 @@ class LinearNoise::AtLeast {
     if (noise.adding_matters_) sums_ = add({Factor::kWeights, &*prepared.x, true});
     if (noise.rounds_input_)
       known_ = add({.factor = Factor::kWeights, .x = &*prepared.errors, .few = actual != nullptr});
-    if (noise.adding_matters_) squares_ = add({Factor::kSquares, &*prepared.squares});
+    if (noise.adding_matters_ || noise.plain_weights_)
+      squares_ = add({Factor::kSquares, &*prepared.squares});
     if (noise.rounds_input_)
       chance_ =
           add({prepared.shared ? Factor::kSumsOfSquares : Factor::kSquares, &*prepared.variances});
@@ -115,8 +144,10 @@ class LinearNoise::AtLeast {
           row.partial = sums.partial + place;
           row.partial_squares = sums.partial_squares + place;
         }
-        row.squares = part.estimates[static_cast<size_t>(squares_)].sum + place;
       }
+      if (squares_ >= 0) row.squares = part.estimates[static_cast<size_t>(squares_)].sum + place;
+      if (noise_.plain_weights_)
+        row.weight_rounds = prepared_.weight_rounds.data() + part.first_column;
       if (chance_ >= 0) {
         row.chance = part.estimates[static_cast<size_t>(chance_)].sum + place;
         const float* known = part.estimates[static_cast<size_t>(known_)].sum;
@@ -155,9 +186,11 @@ class LinearNoise::AtLeast {
   AtLeastRow of_row(int64_t row) const {
     const auto t = static_cast<size_t>(row);
     AtLeastRow out;
-    if (sums_ >= 0) {
-      out.sums_scale = prepared_.x->scale[t];
-      out.squares_scale = prepared_.squares->scale[t];
+    if (sums_ >= 0) out.sums_scale = prepared_.x->scale[t];
+    if (squares_ >= 0) out.squares_scale = prepared_.squares->scale[t];
+    if (noise_.plain_weights_) {
+      out.of_weights = square(noise_.of_weight_.unit) / 3;
+      out.of_tiny_weights = square(noise_.of_weight_.tiny()) / 3 * noise_.input_squares_[t];
     }
     if (chance_ >= 0) {
       out.chance_scale = prepared_.variances->scale[t];
@@ -244,7 +277,7 @@ class LinearNoise::RoundedWeights {
 };
 
 void LinearNoise::add_rounded_weights(const Prepared& prepared, Matrix& variance) const {
-  if (!of_weight_.rounds()) return;
+  if (!of_weight_.rounds() || plain_weights_) return;
   exec::f64::for_each_panel(weight_, 2 * x_.rows, threads_, [&]() -> exec::f64::PanelBody {
     const auto panels = std::make_shared<RoundedWeights>(*this, prepared);
     return [&, panels](exec::f64::DecodedPanel& panel) { panels->add(panel, variance); };

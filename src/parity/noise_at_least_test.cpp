@@ -20,7 +20,8 @@ TEST(NoiseAtLeast, IsNeverMoreThanTheNoiseAndUsuallyNearlyAll) {
   for (const auto& [compute, activations] : kArithmetics) {
     SCOPED_TRACE(fmt::format("{}, {}, seed {}", compute, activations, fresh_seed()));
     const Arithmetic a = arithmetic(compute, activations);
-    for (const quant::Format format : {quant::Format::kF32, quant::Format::kQ4_K})
+    for (const quant::Format format :
+         {quant::Format::kF32, quant::Format::kF16, quant::Format::kQ4_K})
       for (const int64_t columns : {256, 1024})
         for (const double size : {1.0, 1e-25, 1e25}) {
           const StoredWeight stored(random, 37, columns, format);

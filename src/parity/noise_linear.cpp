@@ -49,6 +49,7 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
       of_small_floats_(of_input_.is_small_float() ? square(kSmallFloatSums) / 3 * n_ : 0),
       adding_matters_(square(std::max(coarse_ ? a_.operands() : 0, of_input_.relative())) <
                       4 * n_ * square(a_.compute)),
+      plain_weights_(rounds_input_ && of_weight_.is_plain() && of_weight_.scale == Scale::kNone),
       inputs_(x.rows, x.columns),
       bias_(static_cast<size_t>(weight_.rows)) {
   for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_}) {

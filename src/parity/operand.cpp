@@ -37,6 +37,13 @@ double largest_of(std::span<const double> numbers) {
   return largest;
 }
 
+bool rounds_any(const Operand& operand, std::span<const float> numbers) {
+  return std::ranges::any_of(numbers, [&](float number) {
+    const auto x = static_cast<double>(number);
+    return std::isfinite(to_float(x, operand) - x) && to_float(x, operand) != x;
+  });
+}
+
 Operand plain_operand(DType dtype) {
   Operand out;
   out.unit = unit(dtype);

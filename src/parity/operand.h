@@ -59,6 +59,9 @@ struct Rounded {
 
 double largest_of(std::span<const double> numbers);
 
+// Whether any of these numbers is none of the type: for floating point without scales.
+bool rounds_any(const Operand& operand, std::span<const float> numbers);
+
 // By the largest of each row's tensor; where nothing is given, of the matrix.
 Rounded round_rows(const Operand& operand, const Matrix& matrix,
                    std::span<const double> largest = {});
