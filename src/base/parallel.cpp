@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -17,6 +18,74 @@ int available_cores() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
+
+namespace {
+
+// Work that threads may join as long as its owner is at it. The owner does all that nobody else
+// takes, so that no work waits for a thread.
+struct Shared {
+  const std::function<void()>& work;
+  int64_t wanted;      // more threads
+  int64_t inside = 0;  // threads at work
+};
+
+// Threads that wait for work: starting one for each piece would take longer than many pieces do.
+// They are never joined, and so wait until the process ends.
+class Helpers {
+ public:
+  void run(const std::function<void()>& work, int64_t helpers) {
+    Shared shared{work, helpers};
+    std::unique_lock lock(mutex_);
+    start(helpers);
+    shared_.push_back(&shared);
+    for (int64_t i = 0; i < helpers; ++i) work_.notify_one();
+    lock.unlock();
+    work();
+    lock.lock();
+    std::erase(shared_, &shared);
+    done_.wait(lock, [&] { return shared.inside == 0; });
+  }
+
+ private:
+  void start(int64_t count) {
+    try {
+      for (; count_ < count; ++count_) std::thread([this] { help(); }).detach();
+    } catch (...) {  // no more threads, or no memory for one: those that there are will do
+    }
+  }
+
+  void help() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const auto found =
+          std::ranges::find_if(shared_, [](const Shared* each) { return each->wanted > 0; });
+      if (found == shared_.end()) {
+        work_.wait(lock);
+        continue;
+      }
+      Shared& shared = **found;
+      --shared.wanted;
+      ++shared.inside;
+      lock.unlock();
+      shared.work();
+      lock.lock();
+      if (--shared.inside == 0) done_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable done_;
+  std::vector<Shared*> shared_;
+  int64_t count_ = 0;
+};
+
+Helpers& helpers() {
+  static auto& out = *new Helpers;
+  return out;
+}
+
+}  // namespace
 
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body,
                   int threads) {
@@ -40,7 +109,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
   };
   std::exception_ptr failure;
   std::mutex failure_mutex;
-  const auto work = [&] {
+  const std::function<void()> work = [&] {
     try {
       for (int64_t begin = 0, end = 0; take(begin, end);) body(begin, end);
     } catch (...) {
@@ -49,13 +118,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
       next = count;  // the others need not go on
     }
   };
-  std::vector<std::jthread> helpers;
-  try {
-    for (int64_t i = 1; i < workers; ++i) helpers.emplace_back(work);
-  } catch (...) {  // no more threads, or no memory for one: those that there are will do
-  }
-  work();
-  helpers.clear();  // joins
+  helpers().run(work, workers - 1);
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,6 +23,19 @@ TEST(Parallel, CoversEachPlaceOnce) {
       for (const auto& times : seen) EXPECT_EQ(times, 1);
     }
   }
+}
+
+TEST(Parallel, WithinOthersAndBesideOthers) {
+  std::atomic<int64_t> sum{0};
+  const auto outer = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      parallel_for(
+          257, 1, [&](int64_t first, int64_t last) { sum += (last - first) * i; }, 7);
+  };
+  std::vector<std::jthread> callers;
+  for (int i = 0; i < 4; ++i) callers.emplace_back([&] { parallel_for(31, 1, outer, 5); });
+  callers.clear();
+  EXPECT_EQ(sum, 4 * 257 * (30 * 31 / 2));
 }
 
 TEST(Parallel, ThrowsWhatABodyThrew) {

@@ -1,6 +1,7 @@
 // Attention is judged by its parts: scores, probabilities, mix.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "parity/lane_sums.h"
 #include "parity/noise.h"
@@ -24,14 +25,37 @@ double of_cut_factors(double sum, double squares, const Arithmetic& a) {
   return with_known(2 * square(a.factors) / 3 * squares, 2 * a.factors * sum);
 }
 
-// Of one of eight sums. `own`: room for its terms, which are seldom needed.
-double variance_of_lane(const LaneTerms& terms, size_t lane, const LaneNoise& of,
-                        double unit_of_type, std::vector<double>& own) {
-  if (of.settled[lane] != 0 || !std::isfinite(of.variance[lane])) return of.variance[lane];
-  own.resize(terms.count);
-  for (size_t i = 0; i < terms.count; ++i) own[i] = terms.factors[i] * terms.at(i)[lane];
-  return noise_of_sum(own, unit_of_type).variance;
-}
+// What rounding does to eight sums. Where the terms of one have to be looked at, those of all are
+// laid out, since they lie side by side.
+class LaneVariances {
+ public:
+  LaneVariances(const LaneTerms& terms, const LaneNoise& of, double unit_of_type,
+                std::vector<double>& room)
+      : terms_(terms), of_(of), unit_(unit_of_type), room_(room) {}
+
+  double operator()(size_t lane) {
+    if (of_.settled[lane] != 0 || !std::isfinite(of_.variance[lane])) return of_.variance[lane];
+    if (!std::exchange(laid_out_, true)) lay_out();
+    return noise_of_sum(std::span(room_).subspan(lane * terms_.count, terms_.count), unit_)
+        .variance;
+  }
+
+ private:
+  void lay_out() {
+    room_.resize(terms_.lanes * terms_.count);
+    for (size_t i = 0; i < terms_.count; ++i) {
+      const double* const numbers = terms_.at(i);
+      for (size_t lane = 0; lane < terms_.lanes; ++lane)
+        room_[lane * terms_.count + i] = terms_.factors[i] * numbers[lane];
+    }
+  }
+
+  const LaneTerms& terms_;
+  const LaneNoise& of_;
+  const double unit_;
+  std::vector<double>& room_;
+  bool laid_out_ = false;
+};
 
 }  // namespace
 
@@ -63,11 +87,10 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
   for (size_t i = 0; i < size; ++i) scaled[i] = query[i] * attention.scale;
   const double scale = square(attention.scale);
   std::vector<double> terms;
-  const auto variance_of = [&](int64_t p, const LaneTerms& lanes, size_t lane, const LaneNoise& of,
+  const auto variance_of = [&](int64_t p, size_t lane, const LaneNoise& of, double of_sum,
                                double sum, double score) {
     const double key_squares = of.number_squares[lane];
     const double squares = of.squares[lane];
-    const double of_sum = variance_of_lane(lanes, lane, of, a.compute, terms);
     // Products, the scale (before or after the sum), and factors.
     double v = of_sum + 2 * square(a.compute) / 3 * squares +
                rounded_once(sum, std::max(a.compute, kSingle)) + rounded_once(sum, a.compute) +
@@ -93,6 +116,7 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
     lanes.factors = scaled.data();
     LaneNoise of;
     if (!variance.empty()) lane_noise(lanes, sums, a.compute, nullptr, of);
+    LaneVariances of_sums(lanes, of, a.compute, terms);
     for (int64_t p = std::max(first, group); p < std::min(end, group + kEight); ++p) {
       const auto lane = static_cast<size_t>(p - group);
       double score = sums[lane];
@@ -101,7 +125,7 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
       scores[static_cast<size_t>(p)] = score;
       if (!variance.empty())
         variance[static_cast<size_t>(p)] =
-            std::isfinite(score) ? variance_of(p, lanes, lane, of, sums[lane], score) : 0;
+            std::isfinite(score) ? variance_of(p, lane, of, of_sums(lane), sums[lane], score) : 0;
     }
   }
 }
@@ -202,10 +226,11 @@ void mix_values(const op::Attention& attention, std::span<const double> probs,
       lane_sums(terms_of(share_squares, v.rounded->variances), value_chance);
       lane_sums(terms_of(shares, v.rounded->errors), value_known);
     }
+    LaneVariances of_sums(terms, of, a.compute, own);
     for (size_t lane = 0; lane < lanes; ++lane) {
       const double sum = sums[lane];
       const double squares = of.squares[lane];
-      const double of_sum = variance_of_lane(terms, lane, of, a.compute, own);
+      const double of_sum = of_sums(lane);
       // What all probabilities have in common (their sum is off) moves the mix as a whole.
       const double of_probs = of.spread[lane] + variance_of_all * square(sum);
       double out = of_probs + of_sum + square(a.compute) / 3 * squares +

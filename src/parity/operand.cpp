@@ -7,6 +7,7 @@
 
 #include "parity/rounding.h"
 #include "parity/term_statistics.h"
+#include "parity/wide.h"
 
 namespace lockstep::parity {
 namespace {
@@ -26,6 +27,31 @@ double to_float(double x, const Operand& to) {
   // Beside this number doubles are one step apart.
   const double beside = 0x1.8p52 * step;
   return std::isfinite(beside) ? (x + beside) - beside : x;
+}
+
+// Rounded::add for plain types, which are most, without branches.
+LS_WIDE bool add_plain(const Operand& to, const double* numbers, int64_t count, double* errors,
+                       double* variances) {
+  const double of_tiny = square(to.tiny());
+  const double flushed = to.flushes ? to.least : 0;
+  const double unit = to.unit;
+  const double least = to.least;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  uint64_t rounded = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = numbers[i];
+    const double power = power_below(x);
+    const double step = 2 * unit * (power < least ? least : power);
+    const double beside = 0x1.8p52 * step;
+    double to_type = beside < kInfinity ? (x + beside) - beside : x;
+    to_type = std::fabs(x) < flushed ? 0 : to_type;
+    double error = to_type - x;
+    error = error - error == 0 ? error : 0;
+    rounded |= error != 0 ? 1 : 0;
+    errors[i] += error;
+    variances[i] += (square(x * unit) + of_tiny) / 3;
+  }
+  return rounded != 0;
 }
 
 }  // namespace
@@ -91,6 +117,11 @@ Operand operand_of(const detail::PrecisionName& name) {
 void Rounded::add(const Operand& operand, std::span<const double> numbers, int64_t row,
                   double largest) {
   const auto columns = static_cast<int64_t>(numbers.size());
+  if (operand.is_plain() && operand.scale == Scale::kNone) {
+    if (add_plain(operand, numbers.data(), columns, errors.row(row), variances.row(row)))
+      std::atomic_ref(exact).store(false, std::memory_order_relaxed);
+    return;
+  }
   const int64_t share = std::max<int64_t>(1, operand.share(columns));
   bool all_exact = true;
   for (int64_t first = 0; first < columns; first += share) {

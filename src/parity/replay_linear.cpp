@@ -47,13 +47,18 @@ class Settling {
     settle_first(open_rows(), 1);
     find_known();
     std::vector<LinearNoise::Element> elements;
-    for (const int64_t r : open_rows())
-      for (const int64_t column : elements_above(r)) elements.push_back({r, column});
+    const std::vector<int64_t> open = open_rows();
+    std::vector<std::vector<int64_t>> above(open.size());
+    parallel_rows(std::ssize(open), actual_.columns, threads_, [&](int64_t i) {
+      above[static_cast<size_t>(i)] = elements_above(open[static_cast<size_t>(i)]);
+    });
+    for (size_t i = 0; i < open.size(); ++i)
+      for (const int64_t column : above[i]) elements.push_back({open[i], column});
     noise_.find(std::move(elements), value_, variance_);
     measure(open_rows(), false);
     size_t count = 1;
-    for (auto open = open_rows(); !open.empty(); open = open_rows()) {
-      settle_first(std::move(open), count);
+    for (auto left = open_rows(); !left.empty(); left = open_rows()) {
+      settle_first(std::move(left), count);
       count *= 2;
     }
     return std::move(out_);
