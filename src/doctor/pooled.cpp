@@ -1,11 +1,13 @@
 #include "doctor/pooled.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <set>
 
+#include "base/parallel.h"
 #include "doctor/quantities.h"
 #include "doctor/solvers.h"
 
@@ -90,29 +92,37 @@ double mean_square(const double* row, int64_t count) {
 }
 
 std::optional<Squares> squares_of(const Matrix& recorded, const Matrix& replayed,
-                                  const Matrix& truth) {
+                                  const Matrix& truth, int threads) {
   if (replayed.columns < recorded.columns || replayed.rows != recorded.rows) return std::nullopt;
-  Squares out;
-  for (int64_t r = 0; r < recorded.rows; ++r) {
+  const auto count = static_cast<size_t>(recorded.rows);
+  Squares out{std::vector<double>(count), std::vector<double>(count), std::vector<double>(count)};
+  std::vector<double> fourth(count);
+  std::vector<int64_t> numbers(count);
+  std::atomic<bool> finite = true;
+  parallel_rows(recorded.rows, 4 * recorded.columns, threads, [&](int64_t r) {
     const double least = kLeastSize * kLeastSize * mean_square(truth.row(r), recorded.columns);
-    out.rows.push_back(0);
-    out.along.push_back(0);
-    out.length.push_back(0);
+    const auto row = static_cast<size_t>(r);
     for (int64_t c = 0; c < recorded.columns; ++c) {
       const double actual = recorded.row(r)[c];
       const double right = truth.row(r)[c];
       if (!std::isfinite(actual) || !std::isfinite(right) || least == 0) continue;
       const double difference = actual - replayed.row(r)[c];
-      if (!std::isfinite(difference)) return std::nullopt;
+      if (!std::isfinite(difference)) {
+        finite = false;
+        return;
+      }
       const double square = difference * difference / (right * right + least);
-      out.rows.back() += square;
+      out.rows[row] += square;
       const double step = replayed.row(r)[c] - right;
-      out.along.back() += (actual - right) * step / (right * right + least);
-      out.length.back() += step * step / (right * right + least);
-      out.fourth += square * square;
-      ++out.numbers;
+      out.along[row] += (actual - right) * step / (right * right + least);
+      out.length[row] += step * step / (right * right + least);
+      fourth[row] += square * square;
+      ++numbers[row];
     }
-  }
+  });
+  if (!finite) return std::nullopt;
+  out.numbers = std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+  out.fourth = std::accumulate(fourth.begin(), fourth.end(), 0.0);
   return out;
 }
 
@@ -128,7 +138,7 @@ class PooledLayer {
       return std::nullopt;
     out.recorded_ = *recorded;
     out.truth_ = *truth;
-    const auto before = squares_of(out.recorded_, out.truth_, out.truth_);
+    const auto before = squares_of(out.recorded_, out.truth_, out.truth_, out.threads());
     if (!before || before->sum() == 0) return std::nullopt;
     out.before_ = *before;
     return out;
@@ -145,7 +155,7 @@ class PooledLayer {
     const auto altered = examination_->alter(alteration, ops);
     if (!altered) return std::nullopt;
     const auto replayed = examination_->replayed_at(*altered, positions());
-    auto out = replayed ? squares_of(recorded_, *replayed, truth_) : std::nullopt;
+    auto out = replayed ? squares_of(recorded_, *replayed, truth_, threads()) : std::nullopt;
     if (!out || out->numbers != before_.numbers || !(out->sum() > 0)) return std::nullopt;
     return out;
   }
@@ -158,6 +168,7 @@ class PooledLayer {
  private:
   explicit PooledLayer(Examination& examination) : examination_(&examination) {}
   const std::vector<int64_t>& positions() const { return examination_->patient().wrong; }
+  int threads() const { return examination_->patient().threads; }
 
   Examination* examination_;
   Matrix recorded_;

@@ -16,7 +16,7 @@ using parity::CheckpointResult;
 
 // Seconds that it may take where nobody asked for it, or this share of what the comparison took.
 constexpr double kUnasked = 1;
-constexpr double kShareUnasked = 0.125;
+constexpr double kShareUnasked = 0.0625;
 constexpr size_t kMostRowsUnasked = 64;
 
 // Whether ops without matrices, which are the ones that are looked at unasked, compute or hand on

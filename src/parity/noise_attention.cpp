@@ -189,9 +189,9 @@ void mix_values(const op::Attention& attention, std::span<const double> probs,
   Operand as_factor = query_operand(a);
   as_factor.scale = as_factor.rounds() ? Scale::kRow : Scale::kNone;
   as_factor.largest = 1;
+  const Operand plain = unit_of_type > 0 ? plain_operand(unit_of_type) : Operand();
   if (variance != nullptr)
-    for (const Operand& operand :
-         {unit_of_type > 0 ? plain_operand(unit_of_type) : Operand(), as_factor})
+    for (const Operand& operand : {plain, as_factor})
       if (operand.rounds()) of_factors.add(operand, shares, 0, 0);
   std::vector<double> own;
   constexpr auto kEight = static_cast<int64_t>(kTermLanes);
@@ -217,11 +217,15 @@ void mix_values(const op::Attention& attention, std::span<const double> probs,
     double known[kTermLanes] = {};
     double value_chance[kTermLanes] = {};
     double value_known[kTermLanes] = {};
-    const bool rounds_shares = unit_of_type > 0 || as_factor.rounds();
-    if (rounds_shares) {
+    const bool rounds_shares = plain.rounds() || as_factor.rounds();
+    if (as_factor.rounds())
       lane_sums(terms_of(of_factors.variances.values, v.numbers), chance, true);
-      lane_sums(terms_of(of_factors.errors.values, v.numbers), known);
-    }
+    else if (plain.rounds())  // by the size of each factor: sums of squares tell
+      for (size_t lane = 0; lane < lanes; ++lane)
+        chance[lane] = (square(plain.unit) * of.squares[lane] +
+                        square(plain.tiny()) * of.number_squares[lane]) /
+                       3;
+    if (rounds_shares) lane_sums(terms_of(of_factors.errors.values, v.numbers), known);
     if (v.rounded != nullptr) {
       lane_sums(terms_of(share_squares, v.rounded->variances), value_chance);
       lane_sums(terms_of(shares, v.rounded->errors), value_known);
