@@ -268,6 +268,61 @@ TEST_F(Cuda, WatchedValues) {
   }
 }
 
+// The pass of the next token is under way while a token is shown. Observers change what they want,
+// and leave steps out.
+TEST_F(Cuda, WatchedGeneration) {
+  class Changing : public Digests {
+   public:
+    Changing(const op::Program& program, uint64_t seed) : Digests(program), program_(program) {
+      for (Random random(seed); sets_.size() < 5;) {
+        sets_.emplace_back(program.values.size());
+        for (size_t i = 0; i < program.values.size(); ++i) {
+          const bool scores = program.values[i].shape == op::Value::Shape::kScores;
+          // Nothing, the logits alone, some values, and some with scores.
+          sets_.back()[i] =
+              sets_.size() > 2 && random.below(3) == 0 && (!scores || sets_.size() == 5);
+        }
+        if (sets_.size() > 1) sets_.back()[static_cast<size_t>(program_.logits())] = true;
+      }
+    }
+    void begin_step(int64_t position, int64_t) override {
+      set_ = static_cast<size_t>(position / 3) % sets_.size();
+    }
+    bool wants(op::ValueId id) const override { return sets_[set_][static_cast<size_t>(id)]; }
+
+   private:
+    const op::Program& program_;
+    std::vector<std::vector<bool>> sets_;
+    size_t set_ = 0;
+  };
+  for (const char* arch : {"llama", "gemma2"}) {
+    const Forged made = forged(small_spec(arch, "q8_0", random_.next()), 131);
+    const op::Program& program = made.program;
+    const auto prompt = random_tokens(random_, program.vocabulary, 7);
+    const uint64_t seed = random_.next();
+    const auto generate = [&](bool greedy) {
+      auto executor = exec::find_device("cuda").value()->create(program, {});
+      Changing digests(program, seed);
+      std::vector<exec::TokenId> tokens(prompt.begin(), prompt.end());
+      for (int i = 0; i < 70; ++i) {
+        digests.begin_step((*executor)->positions(), 0);
+        const auto some = i == 0 ? std::span(tokens) : std::span(tokens).last(1);
+        const auto logits =
+            (*executor)->run({.tokens = some, .observer = &digests, .greedy = greedy});
+        EXPECT_TRUE(logits.ok());
+        exec::TokenId best = 0;
+        for (int64_t k = 1; k < logits->size(); ++k)
+          if (logits->at(k) > logits->at(best)) best = static_cast<exec::TokenId>(k);
+        tokens.push_back(best);
+      }
+      return std::pair(tokens, digests.of);
+    };
+    const auto plain = generate(false);
+    EXPECT_EQ(generate(true), plain) << arch << ", seed " << seed_;
+    fmt::print("{} watched generation of {}\n", HasFailure() ? "WRONG" : "ok   ", arch);
+  }
+}
+
 TEST_F(Cuda, PromptLengths) {
   forge::Spec spec = small_spec("qwen2", "q4_k", random_.next());
   spec.context = 1024;

@@ -16,6 +16,8 @@ namespace {
 
 // Longest head that attention's kernels hold.
 constexpr int64_t kLongestHead = 512;
+// Of what is watched of a token, in pinned memory, twice.
+constexpr int64_t kMostKept = 128 << 20;
 
 class CudaExecutor : public Executor {
  public:
@@ -102,28 +104,71 @@ class CudaExecutor : public Executor {
     TokenId token;
   };
 
-  // What is watched is still there when the token is done, so then nothing is started ahead.
-  Result<View> evaluate_token(const std::optional<Ahead>& ahead) {
+  // What a step's observer wants of a token beside its logits.
+  struct Wanted {
+    std::vector<op::ValueId> values;
+    bool apart = false;  // scores, or too much: they are copied one by one, before the next token
+  };
+  Wanted wanted_of_token() const {
+    Wanted out;
+    int64_t bytes = 0;
+    for (const op::Op& op : program().ops)
+      for (const op::ValueId id : op.outputs) {
+        if (id == program().logits() || !step_->observer->wants(id)) continue;
+        const op::Value& value = program().value(id);
+        out.values.push_back(id);
+        out.apart = out.apart || value.shape == op::Value::Shape::kScores;
+        bytes += 4 * value.width;
+      }
+    out.apart = out.apart || bytes > kMostKept;
+    return out;
+  }
+
+  Result<View> evaluate_token(std::optional<Ahead> ahead) {
+    Wanted wanted;
+    if (step_->observer != nullptr) wanted = wanted_of_token();
+    // An observer may leave steps out, and go on.
+    const bool kept =
+        step_->observer != nullptr && std::ranges::all_of(wanted.values, [&](op::ValueId id) {
+          return std::ranges::find(token_pass_->kept(), id) != token_pass_->kept().end();
+        });
+    if (!kept) {
+      const std::vector<op::ValueId> none;
+      LS_TRY(const bool changed, token_pass_->keep(wanted.apart ? none : wanted.values, stream_));
+      if (changed) ahead.reset();  // it did not bring what is wanted
+    }
     int pass = 0;
     if (ahead && ahead->position == positions() && ahead->token == step_->tokens[0]) {
       pass = ahead->pass;
     } else {
       LS_TRY(pass, token_pass_->start(step_->tokens[0], positions(), stream_));
     }
-    if (const int64_t next = positions() + 1; step_->greedy && step_->observer == nullptr &&
+    if (const int64_t next = positions() + 1; step_->greedy && !wanted.apart &&
                                               token_pass_->chooses() &&
                                               next < program().context_length) {
       LS_TRY(const int next_pass, token_pass_->start(TokenPass::kChosen, next, stream_));
       LS_TRY_VOID(token_pass_->wait(pass));
       ahead_ = Ahead{next_pass, next, token_pass_->chosen(pass)};
     }
-    LS_TRY_VOID(watching_.begin(*step_, positions(), true));
-    if (step_->observer != nullptr) LS_TRY_VOID(copy_token());
+    if (wanted.apart) {
+      LS_TRY_VOID(watching_.begin(*step_, positions(), true));
+      LS_TRY_VOID(copy_token());
+    }
     LS_TRY_VOID(token_pass_->wait(pass));
-    LS_TRY_VOID(watching_.show());
+    if (wanted.apart) LS_TRY_VOID(watching_.show());
     const View logits{DType::kF32, token_pass_->logits(pass), {1, program().vocabulary}};
-    if (watching_.wants(program().logits())) step_->observer->see(program().logits(), logits);
+    if (step_->observer != nullptr) show_token(pass, logits);
     return logits;
+  }
+
+  void show_token(int pass, const View& logits) const {
+    op::Observer& observer = *step_->observer;
+    for (size_t i = 0; i < token_pass_->kept().size(); ++i) {
+      const op::ValueId id = token_pass_->kept()[i];
+      if (!observer.wants(id)) continue;
+      observer.see(id, {DType::kF32, token_pass_->kept(pass, i), {1, program().value(id).width}});
+    }
+    if (observer.wants(program().logits())) observer.see(program().logits(), logits);
   }
 
   // Starts copying what is watched of a token. Scores take each other's place.

@@ -100,4 +100,17 @@ bool fits_token_attention(const AttentionCall& call);
 int multiprocessors_for(const AttentionCall& call);
 void run_token_attention(const TokenAttention& call, cudaStream_t stream);
 
+// Values of a token that are copied to places side by side.
+struct KeptValue {
+  const float* from = nullptr;
+  int64_t place = 0;  // in numbers
+  int64_t count = 0;
+};
+struct KeepCall {
+  const KeptValue* values = nullptr;  // on the device
+  int64_t count = 0;
+  float* out = nullptr;
+};
+void run_keep(const KeepCall& call, cudaStream_t stream);
+
 }  // namespace lockstep::exec::cuda

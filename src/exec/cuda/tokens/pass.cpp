@@ -118,6 +118,39 @@ Result<void> TokenPass::choose_tokens() {
   return {};
 }
 
+Result<bool> TokenPass::keep(const std::vector<op::ValueId>& values, cudaStream_t stream) {
+  if (values == kept_) return false;
+  LS_TRY_VOID(check(cudaStreamSynchronize(stream), "running a token"));
+  LS_TRY_VOID(check(cudaStreamSynchronize(copies_), "running a token"));
+  graphs_.clear();
+  kept_.clear();
+  kept_places_.clear();
+  std::vector<KeptValue> all;
+  int64_t numbers = 0;
+  for (const op::ValueId id : values) {
+    const int64_t width = parts_.program.value(id).width;
+    all.push_back({buffers_.values[static_cast<size_t>(id)], numbers, width});
+    kept_places_.push_back(numbers);
+    numbers += width;
+  }
+  const auto bytes = std::ssize(all) * static_cast<int64_t>(sizeof(KeptValue));
+  for (Side& side : sides_) {
+    side.device_kept = {};
+    side.kept = {};
+    if (all.empty()) continue;
+    LS_TRY(side.device_kept, DeviceMemory::allocate(numbers * 4));
+    LS_TRY(side.kept, PinnedMemory::allocate(numbers * 4));
+  }
+  kept_values_ = {};
+  if (all.empty()) return true;
+  LS_TRY(kept_values_, DeviceMemory::allocate(bytes));
+  LS_TRY_VOID(check(cudaMemcpy(kept_values_.data(), all.data(), static_cast<size_t>(bytes),
+                               cudaMemcpyHostToDevice),
+                    "cudaMemcpy of what is watched"));
+  kept_ = values;
+  return true;
+}
+
 Result<int> TokenPass::start(TokenId token, int64_t position, cudaStream_t stream) {
   const int pass = chooses() ? std::exchange(next_, 1 - next_) : 0;
   LS_TRY_VOID(wait(pass));  // for what it was used for before
@@ -139,6 +172,11 @@ Result<int> TokenPass::start(TokenId token, int64_t position, cudaStream_t strea
                                     static_cast<size_t>(side.logits.size_bytes()),
                                     cudaMemcpyDeviceToHost, copies_),
                     "cudaMemcpyAsync of the logits"));
+  if (!kept_.empty())
+    LS_TRY_VOID(check(cudaMemcpyAsync(side.kept.data(), side.device_kept.data(),
+                                      static_cast<size_t>(side.kept.size_bytes()),
+                                      cudaMemcpyDeviceToHost, copies_),
+                      "cudaMemcpyAsync of what is watched"));
   LS_TRY_VOID(check(cudaEventRecord(side.done, copies_), "cudaEventRecord"));
   return pass;
 }
@@ -195,6 +233,9 @@ Result<void> TokenPass::enqueue(int pass, int64_t splits, cudaStream_t stream) {
     }
   };
   for (const Launch& launch : launches_) std::visit(Run{side, splits, stream}, launch);
+  if (!kept_.empty())
+    run_keep({kept_values_.as<KeptValue>(), std::ssize(kept_), side.device_kept.as<float>()},
+             stream);
   return check(cudaPeekAtLastError(), "the kernels of a token");
 }
 

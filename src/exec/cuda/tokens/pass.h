@@ -27,6 +27,14 @@ class TokenPass {
   // Enqueues a pass, and fills the rope tables for its position. Its number is good until the pass
   // after the next is started.
   Result<int> start(TokenId token, int64_t position, cudaStream_t stream);
+  // The values that passes from now on bring to the host, beside the logits; none are scores. False
+  // where these are the ones already. Passes that were started before are over then.
+  Result<bool> keep(const std::vector<op::ValueId>& values, cudaStream_t stream);
+  const std::vector<op::ValueId>& kept() const { return kept_; }
+  // On the host, once the pass is over; by its number in kept().
+  const float* kept(int pass, size_t number) const {
+    return sides_[pass].kept.as<float>(kept_places_[number] * 4);
+  }
   Result<void> wait(int pass) const;
   // On the host, once the pass is over.
   const float* logits(int pass) const { return sides_[pass].logits.as<float>(); }
@@ -48,6 +56,8 @@ class TokenPass {
     float* device_logits = nullptr;
     PinnedMemory logits;  // [vocabulary], copied while the next pass runs
     PinnedMemory best;    // [best_count_] of the logits
+    DeviceMemory device_kept;
+    PinnedMemory kept;  // as it lies on the device
     Event computed, done;
   };
 
@@ -71,6 +81,9 @@ class TokenPass {
   std::vector<Launch> launches_;
   DeviceMemory best_;
   int best_count_ = 0;
+  std::vector<op::ValueId> kept_;
+  std::vector<int64_t> kept_places_;
+  DeviceMemory kept_values_;  // KeptValue of each
   Graphs graphs_;
 };
 
