@@ -52,7 +52,7 @@ struct Recorder::State {
                  if (begin) LS_TRY_VOID(writer.begin_step(*begin, plans_of(*begin)));
                  for (Piece& piece : batch)
                    LS_TRY_VOID(writer.put(piece.plan, std::move(piece.bytes)));
-                 return whole ? writer.end_step(*whole) : Result<void>();
+                 return whole ? writer.end_step(*whole, queue.waiting_bytes()) : Result<void>();
                });
     return {};
   }

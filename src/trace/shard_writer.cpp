@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/no_throw.h"
+#include "base/parallel.h"
 #include "base/text.h"
 
 namespace lockstep::trace {
@@ -12,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kShardBytes = 16 << 20;
+constexpr int kShardsAtOnce = 4;
 
 // How long steps may wait for a shard to fill: little at first, so that a crash in the first second
 // leaves something, and never more than a few seconds.
@@ -119,7 +121,7 @@ Result<void> ShardWriter::put(size_t plan, Buffer bytes) {
   return {};
 }
 
-Result<void> ShardWriter::end_step(bool whole) {
+Result<void> ShardWriter::end_step(bool whole, int64_t waiting) {
   if (!whole) {
     direct_.reset();  // nothing of it is left behind
     current_.reset();
@@ -142,22 +144,52 @@ Result<void> ShardWriter::end_step(bool whole) {
   current_.reset();
   const auto now = std::chrono::steady_clock::now();
   const bool old = now - last_flush_ > patience(now - start_);
-  return pending_bytes_ >= kShardBytes || old ? flush() : Result<void>();
+  // Several at once where the next ones are there.
+  const int64_t enough =
+      waiting >= kShardsAtOnce * kShardBytes ? kShardsAtOnce * kShardBytes : kShardBytes;
+  return pending_bytes_ >= enough || old ? flush() : Result<void>();
+}
+
+std::vector<ShardWriter::Shard> ShardWriter::pending_shards() {
+  std::vector<Shard> out;
+  for (size_t begin = 0; begin < pending_.size();) {
+    size_t end = begin;
+    for (int64_t bytes = 0; end < pending_.size() && bytes < kShardBytes; ++end)
+      bytes += pending_[end].size_bytes;
+    out.push_back({next_shard(), begin, end});
+    begin = end;
+  }
+  return out;
+}
+
+Result<void> ShardWriter::write(Shard& shard) const {
+  const std::span steps = std::span(pending_).subspan(shard.begin, shard.end - shard.begin);
+  std::vector<StoredPlan> plans;
+  for (const Step& step : steps) plans.insert(plans.end(), step.plans.begin(), step.plans.end());
+  LS_TRY(shard.file, OutputFile::create(path(shard.name)));
+  LS_TRY_VOID(shard.file->write(bytes_of(safetensors_header(plans))));
+  for (const Step& step : steps)
+    for (const Buffer& item : step.data) LS_TRY_VOID(shard.file->write(item));
+  return {};
 }
 
 Result<void> ShardWriter::flush() {
   last_flush_ = std::chrono::steady_clock::now();
   if (pending_.empty()) return {};
-  const std::string shard = next_shard();
-  std::vector<StoredPlan> plans;
-  for (const Step& step : pending_) plans.insert(plans.end(), step.plans.begin(), step.plans.end());
-  LS_TRY(OutputFile file, OutputFile::create(path(shard)));
-  LS_TRY_VOID(file.write(bytes_of(safetensors_header(plans))));
-  for (const Step& step : pending_)
-    for (const Buffer& item : step.data) LS_TRY_VOID(file.write(item));
-  LS_TRY_VOID(publish(file));
+  std::vector<Shard> shards = pending_shards();
+  parallel_for(
+      std::ssize(shards), 1,
+      [&](int64_t begin, int64_t end) {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+          shards[i].written = write(shards[i]);
+      },
+      kShardsAtOnce);
+  for (const Shard& shard : shards)
+    if (!shard.written.ok()) return shard.written.error();
+  for (Shard& shard : shards) LS_TRY_VOID(publish(*shard.file));
   // All steps or none are in the manifest, wherever memory ends: a second flush begins anew.
-  for (Step& step : pending_) step.info.shard = shard;
+  for (const Shard& shard : shards)
+    for (size_t i = shard.begin; i < shard.end; ++i) pending_[i].info.shard = shard.name;
   manifest_.steps.reserve(manifest_.steps.size() + pending_.size());
   for (Step& step : pending_) manifest_.steps.push_back(std::move(step.info));
   std::vector<Step> written = std::exchange(pending_, {});

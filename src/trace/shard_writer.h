@@ -17,8 +17,9 @@
 namespace lockstep::trace {
 
 // Small steps are gathered into one shard until it is large or old; a large step is
-// written as it comes, a shard of its own. A shard is written under another name and renamed when
-// it is whole; the manifest names it only then.
+// written as it comes, a shard of its own. Where much waits, several shards are written at once:
+// the system copies what one thread writes more slowly than a GPU makes it. A shard is written
+// under another name and renamed when it is whole; the manifest names it only then.
 class ShardWriter {
  public:
   // `durable`: also where the power fails, every file is whole that the manifest names.
@@ -32,7 +33,8 @@ class ShardWriter {
   // is an error, and so is a whole step that lacks one.
   Result<void> begin_step(const StepInfo& info, std::vector<StoredPlan> plans);
   Result<void> put(size_t plan, Buffer bytes);
-  Result<void> end_step(bool whole);
+  // `waiting`: bytes of the steps that come next and are there already.
+  Result<void> end_step(bool whole, int64_t waiting = 0);
 
   Result<void> finish(const std::vector<int32_t>& tokens, int64_t dropped_steps,
                       bool complete = true);
@@ -53,6 +55,17 @@ class ShardWriter {
     int64_t size_bytes = 0;
   };
 
+  // A shard that is being written: steps of pending_, from `begin` on.
+  struct Shard {
+    std::string name;
+    size_t begin;
+    size_t end;
+    std::optional<OutputFile> file = {};
+    Result<void> written = {};
+  };
+
+  std::vector<Shard> pending_shards();
+  Result<void> write(Shard& shard) const;
   std::string next_shard();
   std::string path(const std::string& name) const;
   Result<void> make_folder();

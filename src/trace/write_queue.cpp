@@ -50,6 +50,11 @@ bool WriteQueue::falls_behind() {
   return queued_bytes_ > kQueueBytes / 2;
 }
 
+int64_t WriteQueue::waiting_bytes() {
+  const std::lock_guard lock(mutex_);
+  return queued_bytes_;
+}
+
 void WriteQueue::join() {
   {
     const std::lock_guard lock(mutex_);

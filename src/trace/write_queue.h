@@ -32,6 +32,7 @@ class WriteQueue {
   void push(int64_t bytes, Job job);
 
   bool falls_behind();
+  int64_t waiting_bytes();  // with those of the job that runs
   bool failed() const { return failed_; }
 
   // Waits until everything is written, and tells what failed, once. Nothing may be pushed
