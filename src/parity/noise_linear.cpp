@@ -76,7 +76,7 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
 void LinearNoise::decode(int64_t index, WeightRow& row) const {
   row.index = index;
   quant::decode(weight_.format->format(), weight_.row(index), weight_.columns, row.numbers.data());
-  if (!of_weight_.rounds()) return;
+  if (!of_weight_.rounds() || plain_weights_) return;
   row.rounded = Rounded(1, weight_.columns);
   row.rounded.add(of_weight_, std::vector<double>(row.numbers.begin(), row.numbers.end()), 0,
                   largest_weight_);
@@ -94,7 +94,15 @@ double LinearNoise::exactly(WeightRow& w, int64_t t, double y) const {
   parts.vanishing =
       of_vanishing(n_, sums.weight_squares, input_squares_[static_cast<size_t>(t)], a_.compute);
   if (rounds_input_) parts.of_inputs = with_known(sums.chance, sums.known);
-  if (!w.rounded.exact) parts.of_weights = of_rounded(w.rounded, 0, 0, {xt, w.terms.size()});
+  if (plain_weights_) {
+    const PlainErrors errors = plain_errors(of_weight_, w.numbers, xt);
+    const double chance = (square(of_weight_.unit) * squares +
+                           square(of_weight_.tiny()) * input_squares_[static_cast<size_t>(t)]) /
+                          3;
+    if (!errors.exact) parts.of_weights = with_known(chance, errors.known);
+  } else if (!w.rounded.exact) {
+    parts.of_weights = of_rounded(w.rounded, 0, 0, {xt, w.terms.size()});
+  }
   parts.of_scales =
       of_scales(of_input_, w.terms) + (w.rounded.exact ? 0 : of_scales(of_weight_, w.terms));
   return variance(parts, y, bias);

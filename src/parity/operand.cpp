@@ -54,7 +54,50 @@ LS_WIDE bool add_plain(const Operand& to, const double* numbers, int64_t count, 
   return rounded != 0;
 }
 
+using FloatLanes = float __attribute__((vector_size(kTermLanes * sizeof(float))));
+
+// Sums of the errors times others, and of their sizes.
+LS_WIDE void add_plain_errors(const Operand& to, const float* numbers, const double* others,
+                              size_t count, double* known, double* sizes) {
+  const TermLanes zero = {};
+  const TermLanes least = zero + to.least;
+  const TermLanes flushed = zero + (to.flushes ? to.least : 0);
+  const double spacing = 0x1.8p53 * to.unit;
+  TermLanes sums = {};
+  TermLanes all_sizes = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    const size_t left = count - i;
+    FloatLanes floats = {};
+    if (left >= kTermLanes) {
+      std::memcpy(&floats, numbers + i, sizeof floats);
+    } else {
+      for (size_t j = 0; j < left; ++j) floats[j] = numbers[i + j];
+    }
+    const TermLanes x = __builtin_convertvector(floats, TermLanes);
+    LS_LOAD(other, others + i, left);
+    const auto power =
+        reinterpret_cast<TermLanes>(reinterpret_cast<TermBits>(x) & 0x7ff0'0000'0000'0000LL);
+    const TermLanes beside = spacing * (power < least ? least : power);
+    TermLanes rounded = (x + beside) - beside;
+    rounded = LS_SIZES(x) < flushed ? zero : rounded;
+    TermLanes error = rounded - x;
+    error = error - error == zero ? error : zero;
+    sums += other * error;
+    all_sizes += LS_SIZES(error);
+  }
+  std::memcpy(known, &sums, sizeof sums);
+  std::memcpy(sizes, &all_sizes, sizeof all_sizes);
+}
+
 }  // namespace
+
+PlainErrors plain_errors(const Operand& operand, std::span<const float> numbers,
+                         const double* others) {
+  double known[kTermLanes];
+  double sizes[kTermLanes];
+  add_plain_errors(operand, numbers.data(), others, numbers.size(), known, sizes);
+  return {sum_of(known), sum_of(sizes) == 0};
+}
 
 double largest_of(std::span<const double> numbers) {
   double largest = 0;

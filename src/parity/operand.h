@@ -59,6 +59,14 @@ struct Rounded {
 
 double largest_of(std::span<const double> numbers);
 
+// What rounding to a plain type does to a sum of products with others: the sum of error * other.
+struct PlainErrors {
+  double known = 0;
+  bool exact = true;  // the numbers are of that type already
+};
+PlainErrors plain_errors(const Operand& operand, std::span<const float> numbers,
+                         const double* others);
+
 // Whether any of these numbers is none of the type: for floating point without scales.
 bool rounds_any(const Operand& operand, std::span<const float> numbers);
 

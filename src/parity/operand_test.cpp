@@ -89,5 +89,43 @@ TEST(Operand, Scales) {
   EXPECT_LT(std::fabs(small.errors.row(1)[4]), 3.0 / 16);
 }
 
+TEST(Operand, PlainErrorsAreThoseOfEachNumber) {
+  Random random(fresh_seed());
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
+    for (const size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{255}, size_t{257}}) {
+      const Operand to = plain_operand(dtype);
+      std::vector<float> numbers(count);
+      std::vector<double> others(count);
+      for (size_t i = 0; i < count; ++i) {
+        numbers[i] = static_cast<float>(random.gaussian() * std::exp(random.gaussian() * 9));
+        others[i] = random.gaussian();
+      }
+      numbers[0] = random.below(2) == 0 ? -0.0F : 1e-41F;
+      Rounded plain(1, static_cast<int64_t>(count));
+      plain.add(to, std::vector<double>(numbers.begin(), numbers.end()), 0, 0);
+      double expected = 0;
+      double size = 0;
+      for (size_t i = 0; i < count; ++i) {
+        const double x = static_cast<double>(numbers[i]);
+        const double error = rounded(dtype == DType::kF16    ? "f16"
+                                     : dtype == DType::kBF16 ? "bf16"
+                                                             : "f32",
+                                     x) -
+                             x;
+        EXPECT_EQ(plain.errors.values[i], error) << x;
+        expected += error * others[i];
+        size += std::fabs(error * others[i]);
+      }
+      const PlainErrors found = plain_errors(to, numbers, others.data());
+      EXPECT_NEAR(found.known, expected, 1e-13 * size);
+      EXPECT_EQ(found.exact, plain.exact);
+      // Numbers of the type stay as they are, but for those that may vanish.
+      numbers[0] = 0;
+      for (float& number : numbers)
+        number = static_cast<float>(round_to(static_cast<double>(number), dtype));
+      EXPECT_EQ(plain_errors(to, numbers, others.data()).known, 0);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::parity
