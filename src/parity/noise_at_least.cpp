@@ -84,14 +84,16 @@ struct LinearNoise::Prepared {
   explicit Prepared(const LinearNoise& noise) : error(estimate_error(noise.x_.columns)) {
     const bool weights_apart = noise.of_weight_.rounds() && !noise.plain_weights_;
     if (noise.adding_matters_ || weights_apart) x.emplace(noise.x_, false, noise.threads_);
-    if (noise.adding_matters_ || noise.of_weight_.rounds())
+    if (noise.adding_matters_ || noise.of_weight_.rounds() || noise.plain_inputs_)
       squares.emplace(noise.x_, true, noise.threads_);
     if (noise.plain_weights_)
       weight_rounds = rounded_rows(noise.weight_, noise.of_weight_, noise.threads_);
     if (!noise.rounds_input_) return;
-    const auto few = shared_numbers(noise.inputs_.variances, noise.threads_);
-    shared = few.has_value();
-    variances.emplace(shared ? *few : noise.inputs_.variances, false, noise.threads_);
+    if (!noise.plain_inputs_) {
+      const auto few = shared_numbers(noise.inputs_.variances, noise.threads_);
+      shared = few.has_value();
+      variances.emplace(shared ? *few : noise.inputs_.variances, false, noise.threads_);
+    }
     errors.emplace(noise.inputs_.errors, false, noise.threads_);
     deviations.resize(static_cast<size_t>(noise.x_.rows));
     parallel_rows(noise.x_.rows, 4 * noise.x_.columns, noise.threads_, [&](int64_t t) {
@@ -101,8 +103,8 @@ struct LinearNoise::Prepared {
 
   std::optional<EstimateRows> x;  // where sums or rounded weights matter
   std::optional<EstimateRows> squares;
-  std::optional<EstimateRows> variances;
-  bool shared = false;  // one variance for each kSummedSquares columns
+  std::optional<EstimateRows> variances;  // where the squares do not tell
+  bool shared = false;                    // one variance for each kSummedSquares columns
   std::optional<EstimateRows> errors;
   std::vector<double> deviations;
   std::vector<double> weight_rounds;  // by row of the weight; empty: found apart, or not at all
@@ -118,9 +120,11 @@ class LinearNoise::AtLeast {
     if (noise.adding_matters_) sums_ = add({Factor::kWeights, &*prepared.x, true});
     if (noise.rounds_input_)
       known_ = add({.factor = Factor::kWeights, .x = &*prepared.errors, .few = actual != nullptr});
-    if (noise.adding_matters_ || noise.plain_weights_)
+    if (noise.adding_matters_ || noise.plain_weights_ || noise.plain_inputs_)
       squares_ = add({Factor::kSquares, &*prepared.squares});
-    if (noise.rounds_input_)
+    if (noise.plain_inputs_)
+      chance_ = squares_;
+    else if (noise.rounds_input_)
       chance_ =
           add({prepared.shared ? Factor::kSumsOfSquares : Factor::kSquares, &*prepared.variances});
   }
@@ -178,6 +182,13 @@ class LinearNoise::AtLeast {
         known[i] = exec::f64::estimate_one(*part.panel, i, *prepared_.errors, t);
   }
 
+  // Chance's share of the squares of the terms. What it does to inputs next to nothing is left out.
+  double of_plain_inputs() const {
+    return (square(noise_.coarse_ ? plain_operand(noise_.a_.operands()).unit : 0) +
+            square(noise_.of_input_.unit)) /
+           3;
+  }
+
   int add(const exec::f64::Estimate& estimate) {
     estimates_.push_back(estimate);
     return static_cast<int>(estimates_.size()) - 1;
@@ -193,7 +204,8 @@ class LinearNoise::AtLeast {
       out.of_tiny_weights = square(noise_.of_weight_.tiny()) / 3 * noise_.input_squares_[t];
     }
     if (chance_ >= 0) {
-      out.chance_scale = prepared_.variances->scale[t];
+      out.chance_scale = noise_.plain_inputs_ ? out.squares_scale * of_plain_inputs()
+                                              : prepared_.variances->scale[t];
       out.known_scale = prepared_.errors->scale[t];
       out.deviation = prepared_.deviations[t];
     }

@@ -20,6 +20,10 @@ void decode_weights(const op::Weight& weight, int64_t row, std::vector<float>& f
   std::ranges::copy(floats, out.begin());
 }
 
+bool is_plain_alone(const Operand& operand) {
+  return operand.is_plain() && operand.scale == Scale::kNone;
+}
+
 // A scale's own rounding, which all that share it have in common.
 double of_scales(const Operand& operand, std::span<const double> terms) {
   if (operand.scale_unit == 0) return 0;
@@ -49,7 +53,8 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
       of_small_floats_(of_input_.is_small_float() ? square(kSmallFloatSums) / 3 * n_ : 0),
       adding_matters_(square(std::max(coarse_ ? a_.operands() : 0, of_input_.relative())) <
                       4 * n_ * square(a_.compute)),
-      plain_weights_(rounds_input_ && of_weight_.is_plain() && of_weight_.scale == Scale::kNone),
+      plain_inputs_(rounds_input_ && (!of_input_.rounds() || is_plain_alone(of_input_))),
+      plain_weights_(rounds_input_ && is_plain_alone(of_weight_)),
       inputs_(x.rows, x.columns),
       bias_(static_cast<size_t>(weight_.rows)) {
   for (const Operand& operand : {coarse_ ? plain_operand(a_.operands()) : Operand(), of_input_}) {

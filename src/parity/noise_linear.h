@@ -99,7 +99,9 @@ class LinearNoise {
   const double of_added_;         // terms that tensor cores add at once
   const double of_small_floats_;  // their sums of 8-bit products
   const bool adding_matters_;     // beside the rounding of activations
-  const bool plain_weights_;      // weights are rounded as f16 and the like are: by their own size
+  // Factors are rounded as f16 and the like are, by their own size: the squares of the terms tell.
+  const bool plain_inputs_;
+  const bool plain_weights_;
   Rounded inputs_;
   std::vector<double> bias_;           // by row of the weight
   std::vector<double> input_squares_;  // by row of x
