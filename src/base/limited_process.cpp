@@ -117,16 +117,35 @@ int64_t memory_of_group(pid_t group) {
   return total;
 }
 
-Result<pid_t> spawn(const std::vector<std::string>& arguments, int output) {
+std::vector<char*> environment_without(const std::string& variable) {
+  std::vector<char*> out;
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (variable.empty() || !std::string_view(*entry).starts_with(variable + "="))
+      out.push_back(*entry);
+  out.push_back(nullptr);
+  return out;
+}
+
+Result<pid_t> spawn(const std::vector<std::string>& arguments, const ProcessLimits& limits,
+                    int output) {
   std::vector<char*> words;
   for (const std::string& argument : arguments)
     words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
+  std::vector<char*> environment = environment_without(limits.without_variable);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  if (limits.output_file.empty())
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  else
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, limits.output_file.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+#if __GLIBC_PREREQ(2, 34)
+  // A connection of ours must not stay open because this program has it too.
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+#endif
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes,
@@ -138,7 +157,8 @@ Result<pid_t> spawn(const std::vector<std::string>& arguments, int output) {
   sigemptyset(&signals);
   posix_spawnattr_setsigmask(&attributes, &signals);
   pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, words[0], &actions, &attributes, words.data(), environ);
+  const int failed =
+      ::posix_spawnp(&child, words[0], &actions, &attributes, words.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failed != 0)
@@ -172,7 +192,7 @@ Result<LimitedOutcome> run_limited(const std::vector<std::string>& arguments,
   Descriptor writing(ends[1]);
   ::fcntl(reading.get(), F_SETFL, O_NONBLOCK);
   const auto start = Clock::now();
-  LS_TRY(const pid_t child, spawn(arguments, writing.get()));
+  LS_TRY(const pid_t child, spawn(arguments, limits, writing.get()));
   writing.close();
   // Tells of the end at once; where the system has none, a look every few milliseconds does.
   const Descriptor ending(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));

@@ -14,6 +14,9 @@ struct ProcessLimits {
   double seconds = 0;              // 0: none
   int64_t memory_bytes = 0;        // of all its processes, without mapped files; 0: none
   int64_t output_bytes = 1 << 16;  // of its output that are kept: the first and the last half
+  // File that standard output goes to; empty: it is kept with standard error.
+  std::string output_file = {};
+  std::string without_variable = {};  // of the environment, which the program does not get
 };
 
 enum class ProcessEnd { kExited, kSignal, kTime, kMemory, kCancelled };
@@ -28,7 +31,8 @@ struct LimitedOutcome {
 };
 
 // `arguments[0]` is the program, looked up in PATH where it has no slash. It has a process group of
-// its own, which does not outlive the call, and nothing to read. `cancel` ends it.
+// its own, which does not outlive the call, none of our open files, and nothing to read. `cancel`
+// ends it.
 Result<LimitedOutcome> run_limited(const std::vector<std::string>& arguments,
                                    const ProcessLimits& limits,
                                    const std::atomic<bool>* cancel = nullptr);

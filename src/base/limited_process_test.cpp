@@ -5,7 +5,11 @@
 #include <fstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +30,38 @@ TEST(LimitedProcess, StatusAndOutput) {
   EXPECT_EQ(describe(outcome, {}), "ended with exit status 7");
   EXPECT_TRUE(run("cat").succeeded());  // nothing to read is no reason to wait
 }
+
+TEST(LimitedProcess, StandardOutputToAFile) {
+  const auto folder = TemporaryFolder::create();
+  const std::string file = (folder->path() / "out").string();
+  const LimitedOutcome outcome = run("echo a; echo b >&2", {.output_file = file});
+  EXPECT_EQ(outcome.output, "b\n");
+  std::ifstream in(file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "a\n");
+  const auto nowhere = run_limited({"sh"}, {.output_file = "/nowhere/out"});
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.error().message, "sh: cannot start: No such file or directory");
+}
+
+TEST(LimitedProcess, TheEnvironmentButForAVariable) {
+  ::setenv("LOCKSTEP_TEST_A", "1", 1);
+  ::setenv("LOCKSTEP_TEST_AB", "2", 1);
+  const std::string show = "echo \"$LOCKSTEP_TEST_A|$LOCKSTEP_TEST_AB\"";
+  EXPECT_EQ(run(show).output, "1|2\n");
+  EXPECT_EQ(run(show, {.without_variable = "LOCKSTEP_TEST_A"}).output, "|2\n");
+  ::unsetenv("LOCKSTEP_TEST_A");
+  ::unsetenv("LOCKSTEP_TEST_AB");
+}
+
+#if __GLIBC_PREREQ(2, 34)
+TEST(LimitedProcess, OurFilesAreNotTheirs) {
+  const int open_file = ::open("/dev/null", O_RDONLY);  // without O_CLOEXEC
+  ASSERT_GT(open_file, 2);
+  const auto outcome = run(fmt::format("test -e /proc/self/fd/{} && echo there", open_file));
+  ::close(open_file);
+  EXPECT_EQ(outcome.output, "");
+}
+#endif
 
 TEST(LimitedProcess, ArgumentsAreNoWordsOfAShell) {
   const auto outcome = run_limited({"printf", "%s|", "a b", "$HOME; rm", "", "'"}, {});
