@@ -88,7 +88,8 @@ const dashboard = readRuns();
 bodyOf("legend").append(element("dl", {}, STATUSES.map(status => [element("dt", {}, `${status.mark} ${status.word}`), element("dd", {}, status.text)]),
   element("dt", {}, "error / bound"), element("dd", {}, "The largest own error of an operation over what honest rounding explains. Above 1 the operation is wrong."),
   element("dt", {}, "KL"), element("dd", {}, "Kullback-Leibler divergence between the two sides' probabilities of the next token, the mean over positions, in nats.")));
-document.querySelector("footer").textContent = `Made by ${dashboard.program}.`;
+document.querySelector("footer").append(`Made by ${dashboard.program}.`);
+if (dashboard.home !== null) document.getElementById("story").before(element("nav", {}, element("a", {href: dashboard.home}, "The worker's page")));
 showProblems(dashboard);
 if (dashboard.runs.length === 0) {
   document.querySelector("#story h1").textContent = "There are no runs yet";

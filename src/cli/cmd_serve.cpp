@@ -28,6 +28,7 @@ struct Flags {
   std::string log = "text";
   double grace_seconds = 30;
   double request_seconds = 10;
+  double judge_gigabytes = 4;
   RecordingFlags recording;
 };
 
@@ -62,6 +63,8 @@ Result<int> run(Flags& flags) {
   options.log = flags.log == "json" ? server::Log::Format::kJson : server::Log::Format::kText;
   options.grace = milliseconds(flags.grace_seconds);
   options.request_time = milliseconds(flags.request_seconds);
+  options.judge.disk_bytes = static_cast<int64_t>(flags.judge_gigabytes * 1e9);
+  options.judge.threads = flags.device.threads;
   options.worker.trace = flags.recording.options();
   LS_TRY(options.worker.log, trace::JsonlLogOptions::from_environment());
   if (!options.worker.trace.folder.empty()) LS_TRY_VOID(prepare_trace_folder(options.worker.trace));
@@ -117,6 +120,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
          "Seconds that a request may take to arrive");
   add_value(app, "--history", flags->server.history, kHistory,
             "Show the runs of this folder (check --history) at /dashboard");
+  number("--judge-disk", flags->judge_gigabytes, NumberRange<double>{0, 1e6},
+         "Gigabytes of temporary files for answers that are judged; 0: none is");
   add_value(app, "--log", flags->log, kLogFormat, "Log lines as text or json")
       ->default_str(flags->log);
   app.add_flag("--log-prompts", flags->server.log_prompts, "Let the log show prompts");

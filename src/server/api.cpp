@@ -31,6 +31,7 @@ const Api::Route Api::kRoutes[] = {
     {"GET", "/metrics", &Api::metrics},
     {"POST", "/execute", &Api::execute, true},
     {"POST", "/cancel", &Api::cancel},
+    {"POST", "/judge", &Api::judge, true},
     {"POST", "/shutdown", &Api::shutdown},
     {"GET", "/v1/models", &Api::models},
     {"POST", "/v1/completions", &Api::completion, true},
@@ -45,30 +46,18 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Responder>& r
     if (method == route.method && route.makes_job && !hold_memory_reserve())
       return responder->respond(error_response(out_of_memory()));
     if (method == route.method) return (this->*route.handle)(request, responder);
-    HttpResponse response =
-        error_response({405, "METHOD_NOT_ALLOWED",
-                        fmt::format("{}: found {}, expected {}", route.path,
-                                    printable(request.method, 40), route.method),
-                        ""});
-    response.headers.emplace_back("Allow",
-                                  route.method == std::string_view("GET") ? "GET, HEAD" : "POST");
-    return responder->respond(std::move(response));
+    return responder->respond(method_not_allowed(route.path, request.method, route.method));
   }
   constexpr std::string_view kModels = "/v1/models/";
   if (request.path.starts_with(kModels) && method == "GET") return one_model(request, responder);
+  constexpr std::string_view kJudgements = "/judge/";
+  if (request.path.starts_with(kJudgements)) return judgement(request, responder);
   responder->respond(error_response(
       {404, "NOT_FOUND", fmt::format("no such endpoint: {}", printable(request.path, 200)), ""}));
 }
 
 void Api::page(const HttpRequest&, const Answer& answer) {
-  HttpResponse response;
-  response.type = "text/html; charset=utf-8";
-  response.body = kWebPage;
-  response.headers.emplace_back("Content-Security-Policy",
-                                "default-src 'none'; style-src 'unsafe-inline'; script-src "
-                                "'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
-                                "form-action 'none'; frame-ancestors 'none'");
-  answer->respond(std::move(response));
+  answer->respond(page_response(std::string(kWebPage), /*talks=*/true));
 }
 
 double Api::uptime_seconds() const {
@@ -88,6 +77,8 @@ void Api::health(const HttpRequest&, const Answer& answer) {
                                       {"vocabulary_size", model_.vocabulary()},
                                       {"context_length", model_.context_length()},
                                       {"chat", model_.chat.has_value()},
+                                      {"judge", judgements_.possible()},
+                                      {"dashboard", has_dashboard_},
                                       {"memory_used_bytes", resident_memory_bytes()},
                                       {"uptime_seconds", uptime_seconds()},
                                       {"active_job", active},
@@ -161,11 +152,26 @@ void Api::chat(const HttpRequest& request, const Answer& answer) {
   submit(std::move(fields), answer, std::move(reply));
 }
 
+void Api::judge(const HttpRequest& request, const Answer& answer) {
+  std::string id;
+  if (const auto problem = read_job_id(request.body, id))
+    return answer->respond(error_response(*problem));
+  answer->respond(judgements_.begin(id));
+}
+
+void Api::judgement(const HttpRequest& request, const Answer& answer) {
+  answer->endpoint = "/judge";
+  if (auto wrong = unless_get("/judge/ID", request.method))
+    return answer->respond(std::move(*wrong));
+  judgements_.show(request.path, answer);
+}
+
 void Api::cancel(const HttpRequest& request, const Answer& answer) {
   std::string id;
-  if (const auto problem = read_cancel(request.body, id))
+  if (const auto problem = read_job_id(request.body, id))
     return answer->respond(error_response(*problem));
   worker_.cancel(id);
+  judgements_.cancel(id);
   answer->respond(json_response(202, {{"job_id", id}, {"status", "cancelled"}}));
 }
 

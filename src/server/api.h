@@ -5,19 +5,22 @@
 #include <functional>
 #include <memory>
 
+#include "server/judgements.h"
 #include "server/responder.h"
-#include "server/worker.h"
+#include "server/server.h"
 
 namespace lockstep::server {
 
 class Api {
  public:
-  Api(Worker& worker, const ServedModel& model, Metrics& metrics, bool log_prompts,
-      std::function<void()> shutdown)
+  Api(Worker& worker, Judgements& judgements, const ServedModel& model, Metrics& metrics,
+      const ServerOptions& options, std::function<void()> shutdown)
       : worker_(worker),
+        judgements_(judgements),
         model_(model),
         metrics_(metrics),
-        log_prompts_(log_prompts),
+        log_prompts_(options.log_prompts),
+        has_dashboard_(!options.history.empty()),
         shutdown_(std::move(shutdown)) {}
 
   void handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
@@ -34,6 +37,8 @@ class Api {
   void metrics(const HttpRequest& request, const Answer& answer);
   void execute(const HttpRequest& request, const Answer& answer);
   void cancel(const HttpRequest& request, const Answer& answer);
+  void judge(const HttpRequest& request, const Answer& answer);
+  void judgement(const HttpRequest& request, const Answer& answer);
   void shutdown(const HttpRequest& request, const Answer& answer);
   void models(const HttpRequest& request, const Answer& answer);
   void one_model(const HttpRequest& request, const Answer& answer);
@@ -45,9 +50,11 @@ class Api {
   double uptime_seconds() const;
 
   Worker& worker_;
+  Judgements& judgements_;
   const ServedModel& model_;
   Metrics& metrics_;
   const bool log_prompts_;
+  const bool has_dashboard_;
   const std::function<void()> shutdown_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   const std::chrono::system_clock::time_point created_ = std::chrono::system_clock::now();

@@ -1,18 +1,13 @@
-// The runs of a history over HTTP: the page, and the reports that it links to. Files are read on a
-// thread of its own, since nothing on the network thread waits.
+// The runs of a history over HTTP: the page, and the reports that it links to.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include <boost/asio/io_context.hpp>
 
-#include "server/responder.h"
+#include "server/page_thread.h"
 #include "server/server.h"
 #include "suite/history.h"
 
@@ -22,33 +17,18 @@ class DashboardPages {
  public:
   // `page`: the path of the page; its reports lie below it.
   DashboardPages(boost::asio::io_context& network, const std::string& folder, std::string page);
-  ~DashboardPages();
 
   bool has(const std::string& path) const;
   // Answers later, on the network thread.
   void handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
 
  private:
-  void read();  // the thread
   HttpResponse answer(const std::string& path);
   std::string link_of(const suite::Run& run, const suite::CaseResult& result) const;
 
-  struct Asked {
-    std::string path;
-    std::shared_ptr<Responder> responder;
-    HttpResponse response;
-  };
-
-  boost::asio::io_context& network_;
   const std::string page_;
   suite::HistoryReader reader_;  // the thread's
-
-  std::mutex mutex_;  // of what follows
-  std::condition_variable wake_;
-  std::deque<std::shared_ptr<Asked>> asked_;
-  bool closed_ = false;
-
-  std::thread thread_;  // last: it starts when all else is there
+  PageThread thread_;            // last: it starts when all else is there
 };
 
 // Serves the page of a folder's runs at "/", until a signal ends it.

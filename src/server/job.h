@@ -6,10 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/session.h"
 #include "server/api_error.h"
 #include "server/job_fields.h"
+#include "trace/recorder.h"
 
 namespace lockstep::server {
 
@@ -62,6 +64,8 @@ struct Job {
   uint64_t seed = 0;
   Clock::time_point accepted = Clock::now();
   std::atomic<bool> cancel{false};
+  // Recorded this way, whatever the worker does with others. What fails ends the job then.
+  std::optional<trace::RecordOptions> record;
 
   // Of the network thread.
   std::shared_ptr<JobListener> listener;  // gone once it was told the end
@@ -69,7 +73,8 @@ struct Job {
   bool prepared = false;
   bool started = false;
   bool ended = false;
-  int64_t tokens_seen = 0;
+  std::vector<engine::TokenId> told;  // to the listener
+  std::vector<double> told_logprobs;  // of those, where they were asked for
   std::optional<Clock::time_point> first_token, last_token;
 };
 

@@ -197,7 +197,7 @@ std::optional<ApiError> read_chat(std::string_view body, JobFields& out) {
   return fields.finish();
 }
 
-std::optional<ApiError> read_cancel(std::string_view body, std::string& job_id) {
+std::optional<ApiError> read_job_id(std::string_view body, std::string& job_id) {
   nlohmann::json json;
   if (auto problem = parse_body(body, json)) return problem;
   Fields fields(JsonReader(json, "request"));

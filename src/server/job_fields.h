@@ -38,6 +38,6 @@ struct JobFields {
 std::optional<ApiError> read_execute(std::string_view body, JobFields& out);
 std::optional<ApiError> read_completion(std::string_view body, JobFields& out);
 std::optional<ApiError> read_chat(std::string_view body, JobFields& out);
-std::optional<ApiError> read_cancel(std::string_view body, std::string& job_id);
+std::optional<ApiError> read_job_id(std::string_view body, std::string& job_id);
 
 }  // namespace lockstep::server

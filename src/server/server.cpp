@@ -34,11 +34,13 @@ class Server {
             [this](int signal) { signal_came(signal); }),
         grace_(listener_.network()),
         worker_(listener_.network(), model, options.worker, listener_.metrics()),
-        api_(worker_, model, listener_.metrics(), options.log_prompts,
+        judgements_(listener_.network(), worker_, model, options.judge),
+        api_(worker_, judgements_, model, listener_.metrics(), options,
              [this] { stop("/shutdown"); }) {
     if (!options.history.empty())
       dashboard_.emplace(listener_.network(), options.history, kDashboardPath);
     api_.connections = [this] { return std::ssize(listener_.transport().connections); };
+    worker_.on_end = [this](const Job& job, bool ended) { judgements_.keep(job, ended); };
     worker_.on_problem = [this](const std::string& message) { listener_.log().note(message); };
   }
 
@@ -69,6 +71,7 @@ class Server {
     grace_.async_wait([this](const boost::system::error_code& ended) {
       if (!ended) worker_.end_active();
     });
+    judgements_.stop();
     // Nothing is computed any more.
     worker_.stop([this] {
       grace_.cancel();
@@ -81,6 +84,7 @@ class Server {
   Listener listener_;
   boost::asio::steady_timer grace_;
   Worker worker_;
+  Judgements judgements_;
   Api api_;
   std::optional<DashboardPages> dashboard_;
   bool signalled_ = false;

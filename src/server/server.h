@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "server/judge.h"
 #include "server/log.h"
 #include "server/served_model.h"
 #include "server/worker.h"
@@ -25,6 +26,7 @@ struct ServerOptions {
   bool log_prompts = false;
   std::string history;  // folder of runs, shown at /dashboard; empty: none
   WorkerOptions worker;
+  JudgeOptions judge;
 };
 
 // Serves until a signal or /shutdown ends it. `ready` is told the address once it listens.

@@ -165,7 +165,7 @@ void Worker::end_early(const std::shared_ptr<Job>& job, const ApiError& problem,
   } catch (const std::bad_alloc&) {
     end.problem = out_of_memory();
   }
-  end.tokens_out = job->tokens_seen;
+  end.tokens_out = std::ssize(job->told);
   this->end(job, end, outcome);
 }
 
@@ -229,8 +229,9 @@ void Worker::take(const std::shared_ptr<Job>& job, const JobToken& token) {
     metrics_.per_token.add(Seconds(token.made - *job->last_token).count());
   if (!job->first_token) job->first_token = token.made;
   job->last_token = token.made;
-  ++job->tokens_seen;
   ++metrics_.tokens_out;
+  job->told.push_back(token.id);
+  if (token.logprobs) job->told_logprobs.push_back(token.logprobs->chosen);
   if (const auto problem = job->listener->token(*job, token)) end_early(job, *problem, "error");
 }
 
@@ -251,6 +252,7 @@ void Worker::end(const std::shared_ptr<Job>& job, const JobEnd& end, const char*
   job->listener = nullptr;
   try {
     metrics_.count_job(outcome);
+    if (on_end) on_end(*job, !end.problem && end.reason == engine::StopReason::kEnd);
     if (!job->prepared) listener->accepted(*job);
     // Whatever becomes of a job, its first event is that it started.
     if (!job->started) listener->started(*job);
@@ -305,8 +307,12 @@ void Worker::compute() {
 JobEnd Worker::run(const std::shared_ptr<Job>& job) {
   JobEnd end;
   engine::Session& session = *model_.session;
-  trace::RecordOptions trace = options_.trace;
+  trace::RecordOptions trace = job->record.value_or(options_.trace);
   const auto failed_to_record = [&](const Error& problem) {
+    if (job->record) {
+      end.problem = problem_of(problem);
+      return;
+    }
     std::error_code ignored;  // a folder that holds something stays
     if (!trace.folder.empty()) fs::remove(trace.folder, ignored);
     boost::asio::post(network_, [this, id = job->id, problem] {
@@ -314,18 +320,21 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
       if (on_problem) on_problem(fmt::format("job {}: not recorded: {}", id, problem.message));
     });
   };
-  // A recording that fails costs the job nothing.
+  // A recording that fails costs the job nothing, unless the job is about it.
   std::optional<engine::Recording> recording;
   if (!trace.folder.empty() || !options_.log.file.empty()) {
-    Result<std::string> folder = trace.folder.empty() ? trace.folder : trace_folder(job->id);
+    const bool has_folder = trace.folder.empty() || job->record;
+    Result<std::string> folder = has_folder ? trace.folder : trace_folder(job->id);
     trace.folder = folder.ok() ? *folder : "";
     if (!folder.ok()) failed_to_record(folder.error());
-    auto started = engine::Recording::start(trace, options_.log, session, model_.manifest,
-                                            job->request, job->prompt_text);
+    auto started =
+        engine::Recording::start(trace, job->record ? trace::JsonlLogOptions() : options_.log,
+                                 session, model_.manifest, job->request, job->prompt_text);
     if (started.ok())
       recording.emplace(*std::move(started)).attach(job->request);
     else
       failed_to_record(started.error());
+    if (end.problem) return end;
   }
 
   std::vector<JobToken> waiting;  // for the rest of a character, or of what may be a stop sequence
@@ -357,10 +366,8 @@ JobEnd Worker::run(const std::shared_ptr<Job>& job) {
             outcome.ok() && outcome->reason != engine::StopReason::kCancelled);
         !written.ok())
       failed_to_record(written.error());
-  if (!outcome.ok()) {
-    end.problem = problem_of(outcome.error());
-    return end;
-  }
+  if (!outcome.ok()) end.problem = problem_of(outcome.error());
+  if (end.problem) return end;
   end.reason = outcome->reason;
   end.tokens_out = count;
   end.reused = outcome->reused;

@@ -54,6 +54,8 @@ class Worker {
   void end_active();
 
   std::function<void(const std::string&)> on_problem;  // what an operator should know
+  // A job has ended, well or not; `ended`: the model itself ended its text.
+  std::function<void(const Job&, bool ended)> on_end;
 
   bool stopping() const { return stopping_; }
   int64_t queue_length() const;

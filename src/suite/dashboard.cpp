@@ -67,9 +67,12 @@ std::string sentence(const CaseResult& r) {
 
 }  // namespace
 
-ordered_json dashboard_json(const History& history, const ReportLink& link) {
-  ordered_json out = {
-      {"format", "lockstep-dashboard"}, {"version", 1}, {"program", "lockstep " LOCKSTEP_VERSION}};
+ordered_json dashboard_json(const History& history, const ReportLink& link,
+                            const std::string& home) {
+  ordered_json out = {{"format", "lockstep-dashboard"},
+                      {"version", 1},
+                      {"program", "lockstep " LOCKSTEP_VERSION},
+                      {"home", home.empty() ? ordered_json(nullptr) : ordered_json(home)}};
   const auto files = report_files(history);
   TextTable text;
   ordered_json runs = ordered_json::array();
@@ -108,9 +111,10 @@ ordered_json dashboard_json(const History& history, const ReportLink& link) {
   return out;
 }
 
-std::string dashboard_html(const History& history, const ReportLink& link) {
+std::string dashboard_html(const History& history, const ReportLink& link,
+                           const std::string& home) {
   return report::filled_page(
-      kWebPage, {{"<!-- data -->", report::data_block(dashboard_json(history, link))}});
+      kWebPage, {{"<!-- data -->", report::data_block(dashboard_json(history, link, home))}});
 }
 
 Result<void> write_dashboard(const History& history, const std::string& folder) {

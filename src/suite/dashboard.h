@@ -12,11 +12,13 @@ namespace lockstep::suite {
 using ReportLink =
     std::function<std::string(const Run& run, const CaseResult& result, const std::string& file)>;
 
-// The data of the page: docs/dashboard.md.
-nlohmann::ordered_json dashboard_json(const History& history, const ReportLink& link);
+// The data of the page: docs/dashboard.md. `home`: the page that this one belongs to; empty: none.
+nlohmann::ordered_json dashboard_json(const History& history, const ReportLink& link,
+                                      const std::string& home = "");
 
 // One page with its data, which needs nothing else.
-std::string dashboard_html(const History& history, const ReportLink& link);
+std::string dashboard_html(const History& history, const ReportLink& link,
+                           const std::string& home = "");
 
 // The page as FOLDER/index.html, with links to the reports where they lie.
 Result<void> write_dashboard(const History& history, const std::string& folder);

@@ -186,6 +186,8 @@ TEST_F(HistoryTest, DataOfThePage) {
             410u);
   EXPECT_EQ(json["unreadable"].size(), 100u);
   EXPECT_EQ(json["left_out"].size(), 1u);
+  EXPECT_TRUE(json["home"].is_null());
+  EXPECT_EQ(dashboard_json(history, link, "/")["home"], "/");
   const std::string page = dashboard_html(history, link);
   const size_t data = page.find("id=\"data\">");
   EXPECT_EQ(page.find("</script>", data), page.find("</script>\n<script type=\"module\">", data));
