@@ -1,35 +1,17 @@
 """The dashboard in a real browser: what it shows, what can be chosen, and that nothing in it is taken for markup.
 
 usage: dashboard_test.py PROGRAM
-SCREENSHOTS=FOLDER keeps pictures of all pages. Skipped where there is no Chromium.
+SCREENSHOTS and skipping: page_case.py.
 """
 
-import base64
 import json
-import os
 import random
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-HERE = Path(__file__).resolve()
-sys.path += [str(HERE.parents[1] / "cli"), str(HERE.parents[1] / "server")]
-import plain_trace  # noqa: E402
-from browser import Browser, find_chromium  # noqa: E402
+from page_case import HOSTILE, MODEL, PageCase, plain_trace, run
 
-PROGRAM = str(Path(sys.argv.pop(1)).resolve())
-MODEL = str(HERE.parents[2] / "models/haiku-llama-q4_k_m.gguf")
-HOSTILE = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script><!--\"'&amp;${window.hacked=1}"
 ENGINES = ("cpu", "llama.cpp", "mine")
 MODELS = ("small", "large", "strange")
-
-
-def run(*arguments, status=0):
-    out = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert out.returncode == status, out.stdout + out.stderr
-    return out.stdout
 
 
 def result(index, model, engine, status="passed", **more):
@@ -44,19 +26,7 @@ def document(number, results, **more):
             "commit": f"{number:040x}", "seconds": 9.5, "suite": "s", "jobs": len(results), "part": None, "complete": True, "results": results, **more}
 
 
-@unittest.skipUnless(find_chromium(), "no Chromium on this machine")
-class Dashboard(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(holder.cleanup)
-        cls.root = Path(holder.name)
-        cls.browser = Browser(find_chromium())
-        cls.addClassCleanup(lambda: cls.browser.__exit__())
-
-    def tearDown(self):
-        self.assertEqual(self.browser.problems, [])
-
+class Dashboard(PageCase):
     def page(self, name, documents, files={}):
         folder = self.root / name
         folder.mkdir()
@@ -68,17 +38,7 @@ class Dashboard(unittest.TestCase):
         return self.root / f"{name}-out" / "index.html"
 
     def open(self, page, width=1240, dark=False, height=1500):
-        browser = self.browser
-        browser.problems.clear()
-        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        browser.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        browser.open(page.as_uri())
-        browser.wait("document.documentElement.dataset.ready === 'true'")
-        if "SCREENSHOTS" in os.environ:
-            browser.screenshot(f"{os.environ['SCREENSHOTS']}/{page.parent.name}-{width}-{'dark' if dark else 'light'}.png")
-
-    def text(self, selector):
-        return self.browser.eval(f"document.querySelector({selector!r})?.textContent")
+        super().open(page.as_uri(), page.parent.name, width, dark, height)
 
     def matrix(self):
         """{(model, engine): text}."""
@@ -149,14 +109,12 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(self.browser.eval("document.querySelectorAll('[data-trend=ratio] .cross').length"), 5)
         self.browser.eval("document.querySelector('[data-trend=kl] svg').focus()")
         for key, number in (("ArrowLeft", 1), ("ArrowLeft", 0), ("ArrowLeft", 0), ("ArrowRight", 1), ("End", 2), ("Home", 0)):
-            self.browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
-            self.browser.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+            self.press(key)
             self.assertEqual(self.browser.eval("lockstep.shown.run.number"), number, key)
         box = self.browser.eval("(() => { const plot = document.querySelector('[data-trend=ratio] .plot'); plot.scrollIntoView({block: 'center'}); const b = plot.getBoundingClientRect(); return [b.right - 20, b.top + b.height / 2]; })()")
-        self.browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+        self.mouse("mouseMoved", *box)
         self.assertIn("2026-01-01 02:00:00", self.text("[data-trend=ratio] .now[role]"))
-        for kind in ("mousePressed", "mouseReleased"):
-            self.browser.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+        self.click(*box)
         self.assertEqual(self.browser.eval("lockstep.shown.run.number"), 2)
         self.assertEqual(self.browser.eval("[...document.querySelectorAll('button, select, input, a')].filter(one => one.tabIndex < 0).length"), 0)
 
@@ -214,10 +172,9 @@ class Dashboard(unittest.TestCase):
         page = self.page("narrow", self.three_runs())
         for dark in (False, True):
             self.open(page, width=360, height=2200, dark=dark)
-            self.assertLessEqual(self.browser.eval("document.documentElement.scrollWidth"), 360)
+            self.check_narrow()
         self.open(page, dark=True)
-        pdf = base64.b64decode(self.browser.call("Page.printToPDF", printBackground=True)["data"])
-        self.assertTrue(pdf.startswith(b"%PDF"))
+        self.check_printed()
 
     def test_thousands_of_runs(self):
         chance = random.Random(5)

@@ -56,7 +56,7 @@ class Modules(unittest.TestCase):
 
     def test_every_file_is_used(self):
         used = {f"{module}.js" for _, modules in self.pages() for module in modules}
-        used |= {f"{name}.{ending}" for name, _ in self.pages() for ending in ("html", "css")} | {"page.h.in"}
+        used |= {f"{name}.{ending}" for name, _ in self.pages() for ending in ("html", "css")} | {"page.h.in", "shell.html", "shared.css"}
         self.assertEqual({path.name for path in (ROOT / "web").iterdir()}, used)
 
 

@@ -1,7 +1,7 @@
 """The HTML report in a real browser: what it shows, how it answers, and that nothing in it is taken for markup.
 
 usage: page_test.py PROGRAM
-SCREENSHOTS=FOLDER keeps pictures of all pages. Skipped where there is no Chromium.
+SCREENSHOTS and skipping: page_case.py.
 """
 
 import base64
@@ -11,31 +11,17 @@ import os
 import random
 import re
 import struct
-import subprocess
-import sys
-import tempfile
 import unittest
 import zlib
 from pathlib import Path
 
-HERE = Path(__file__).resolve()
-sys.path += [str(HERE.parents[1] / "cli"), str(HERE.parents[1] / "server")]
-import plain_trace  # noqa: E402
-from browser import Browser, find_chromium  # noqa: E402
+from page_case import HOSTILE, MODEL, Browser, PageCase, find_chromium, plain_trace, run
 
-PROGRAM = str(Path(sys.argv.pop(1)).resolve())
-MODEL = str(HERE.parents[2] / "models/haiku-llama-q4_k_m.gguf")
 DATA = re.compile(r'(<script type="application/json" id="data">)(.*?)(</script>)', re.S)
-HOSTILE = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script><!--\"'&amp;{{}}${window.hacked=1}"
 LIGHT = {"missing": (190, 196, 204), "not_judged": (226, 221, 206), "zero": (244, 247, 251), "right": ((219, 233, 246), (31, 95, 168)),
          "wrong": ((247, 168, 60), (158, 20, 10)), "apart": ((239, 233, 247), (74, 20, 134))}
 DARK = {"missing": (70, 76, 84), "not_judged": (58, 53, 42), "zero": (27, 35, 44), "right": ((31, 52, 73), (111, 177, 245)),
         "wrong": ((232, 150, 40), (255, 92, 70)), "apart": ((43, 35, 64), (199, 169, 245))}
-
-
-def run(*arguments, status):
-    out = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert out.returncode == status, out.stdout + out.stderr
 
 
 def packed(codes):
@@ -76,13 +62,10 @@ def colour(code, own, codes, palette):
     return tuple(a + share * (b - a) for a, b in zip(*pair))
 
 
-@unittest.skipUnless(find_chromium(), "no Chromium on this machine")
-class Page(unittest.TestCase):
+class Page(PageCase):
     @classmethod
     def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(holder.cleanup)
-        cls.root = Path(holder.name)
+        super().setUpClass()
         for device in ("reference", "cpu"):
             run("run", "-m", MODEL, "-p", "Write a haiku about snow", "-n", "20", "--device", device, "--trace", cls.root / device, "--checkpoints", "all", status=0)
         cls.trace = plain_trace.Trace(cls.root / "cpu")
@@ -97,8 +80,6 @@ class Page(unittest.TestCase):
                                              ("gaps", "gaps", 0, ()), ("sample", "cpu", 0, ("--positions", "3,7"))):
             cls.pages[name] = cls.root / f"{name}.html"
             run("compare", cls.root / "reference", cls.root / suspect, "-m", MODEL, "--html", cls.pages[name], *flags, status=status)
-        cls.browser = Browser(find_chromium())
-        cls.addClassCleanup(lambda: cls.browser.__exit__())
 
     @staticmethod
     def corrupt(name, tensor, step, value=None):
@@ -108,37 +89,12 @@ class Page(unittest.TestCase):
         return tensor
 
     def open(self, page, width=1100, dark=False, height=900):
-        browser = self.browser
-        browser.problems.clear()
-        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        browser.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        browser.open(page.as_uri())
-        browser.wait("document.documentElement.dataset.ready === 'true'")
-        if "SCREENSHOTS" in os.environ:
-            browser.screenshot(f"{os.environ['SCREENSHOTS']}/{page.stem}-{width}-{'dark' if dark else 'light'}.png")
-
-    def tearDown(self):
-        self.assertEqual(self.browser.problems, [])
-
-    def text(self, selector):
-        return self.browser.eval(f"document.querySelector({selector!r})?.textContent")
+        super().open(page.as_uri(), page.stem, width, dark, height)
 
     def place(self, row, column):
         """Of a cell on the screen."""
         return self.browser.eval("(() => { const m = lockstep.map; m.canvas.scrollIntoView({block: 'center'}); const box = m.canvas.getBoundingClientRect();"
                                  f"const [x, y] = m.centre({row}, {column}); return [box.left + x, box.top + y]; }})()")
-
-    def mouse(self, kind, x, y, **more):
-        self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
-
-    def click(self, x, y):
-        for kind in ("mousePressed", "mouseReleased"):
-            self.mouse(kind, x, y, button="left", clickCount=1)
-
-    def press(self, key):
-        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        self.browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self.browser.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def selected(self):
         return tuple(self.browser.eval("[lockstep.data.names[lockstep.selection.row], lockstep.selection.position]"))
@@ -382,9 +338,8 @@ class Page(unittest.TestCase):
     def test_narrow_and_printed(self):
         for name in self.pages:
             self.open(self.pages[name], width=360, height=740)
-            self.assertLessEqual(self.browser.eval("document.documentElement.scrollWidth"), 360, name)
-        pdf = base64.b64decode(self.browser.call("Page.printToPDF", printBackground=True)["data"])
-        self.assertTrue(pdf.startswith(b"%PDF"))
+            self.check_narrow()
+        self.check_printed()
 
     def test_full_size(self):
         layers, ops, columns = 32, 20, 4096

@@ -1,16 +1,13 @@
-"""Clients as people have them: the official openai package, and the page in a browser."""
+"""A client as people have it: the official openai package."""
 
-import os
 import pathlib
-import re
 import sys
 import tempfile
 import unittest
 
 import openai
 
-from browser import Browser, find_chromium
-from worker import Worker, check_order, forge, text_of
+from worker import Worker
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 HAIKU = "GPU haiku with word seven: "
@@ -78,74 +75,6 @@ class OpenAiClient(unittest.TestCase):
         next(iter(stream))
         stream.close()
         self.worker.wait_idle()
-
-
-@unittest.skipUnless(find_chromium(), "no Chromium on this machine")
-class Page(unittest.TestCase):
-    def test_it_streams_and_stops(self):
-        with tempfile.TemporaryDirectory() as folder, Browser(find_chromium()) as browser:
-            with Worker(PROGRAM) as worker:
-                browser.open(worker.url)
-                health = worker.get("/health")
-                browser.wait("document.querySelectorAll('#card dt').length > 5")
-                card = browser.eval("document.getElementById('card').innerText")
-                for value in (health["architecture"], health["quantization"], health["fingerprint"], health["device"], str(health["context_length"])):
-                    self.assertIn(value, card)
-                self.assertEqual(browser.eval("document.querySelector('h1').innerText"), health["model"])
-                done = "!document.getElementById('go').disabled && document.getElementById('talk').textContent"
-                answers = "[...document.querySelectorAll('.answer')].map(answer => answer.textContent)"
-                self.assertTrue(browser.eval("document.getElementById('chat').checked"), "the model has a template")
-                browser.eval(f"document.getElementById('chat').click(); document.getElementById('prompt').value = {HAIKU!r}; document.getElementById('go').click()")
-                browser.wait(done)
-                self.assertEqual(browser.eval(answers), [text_of(worker.run("same", HAIKU))])
-                self.assertRegex(browser.eval("document.getElementById('speed').innerText"), r"\d+ tokens, [\d.]+ tokens/s, first after \d+ ms; the model ended it")
-                # What else might have come, with probabilities: the likeliest was taken.
-                titles = browser.eval("[...document.querySelectorAll('.answer span')].map(span => span.title)")
-                self.assertGreater(len(titles), 10)
-                for title in titles:
-                    shares = [float(share) for share in re.findall(r"(?:^|\s)([\d.e+-]+)%$", title, re.M)]
-                    self.assertGreater(len(shares), 0, title)
-                    self.assertEqual(shares[0], max(shares), title)
-                    self.assertLessEqual(sum(shares), 100.1 * title.count("\n\"") + 100.1, title)
-                # A chat has turns; each answer follows from all that was said before it.
-                browser.eval("document.getElementById('chat').click()")
-                said = []
-                for words in ("Write a haiku about rain", "Write a haiku about <b>snow</b> & ice"):
-                    browser.eval(f"document.getElementById('prompt').value = {words!r}; document.getElementById('go').click()")
-                    browser.wait(done)
-                    said.append({"role": "user", "content": words})
-                    wanted = worker.post("/v1/chat/completions", {"messages": said, "temperature": 0, "max_tokens": 256})[1]["choices"][0]["message"]["content"]
-                    self.assertEqual(browser.eval(answers)[-1], wanted)
-                    self.assertEqual(len(browser.eval(answers)), (len(said) + 1) // 2)
-                    said.append({"role": "assistant", "content": wanted})
-                self.assertEqual(browser.eval("document.querySelectorAll('.said')[1].textContent"), words)
-                if "SCREENSHOT" in os.environ:
-                    browser.screenshot(os.environ["SCREENSHOT"])
-                # Once more, by another seed; the turn before stays.
-                browser.eval("document.getElementById('temperature').value = 2; document.getElementById('seed').value = 5; document.getElementById('again').click()")
-                browser.wait(done)
-                self.assertEqual(browser.eval(answers)[0], said[1]["content"])
-                self.assertNotEqual(browser.eval(answers)[1], said[3]["content"])
-                browser.eval("document.getElementById('anew').click()")
-                self.assertEqual(browser.eval(answers), [])
-                browser.eval("document.getElementById('temperature').value = 9; document.getElementById('prompt').value = 'x'; generate()")
-                self.assertIn("temperature", browser.eval("document.getElementById('speed').innerText"))
-            self.assertEqual([p for p in browser.problems if "400" not in p], [])
-            slow = forge(PROGRAM, pathlib.Path(folder) / "slow.gguf", "--layers", "8", "--width", "512", "--heads", "8", "--type", "q8_0")
-            with Worker(PROGRAM, model=slow) as worker:
-                browser.open(worker.url)
-                # Whether and when a random model ends its text is luck; this one goes on until it is stopped.
-                browser.eval("const send = window.fetch; window.fetch = (to, what) => send(to, to === '/v1/completions' ?"
-                             " {...what, body: JSON.stringify({...JSON.parse(what.body), ignore_eos: true})} : what)")
-                browser.eval("document.getElementById('tokens').value = 20000; document.getElementById('temperature').value = 1;"
-                             "document.getElementById('seed').value = 5; document.getElementById('go').click()")
-                browser.wait("document.getElementById('talk').textContent.length > 40")
-                self.assertIsNotNone(worker.get("/health")["active_job"])
-                browser.eval("document.getElementById('stop').click()")
-                browser.wait("!document.getElementById('go').disabled")
-                self.assertIn("stopped", browser.eval("document.getElementById('speed').innerText"))
-                worker.wait_idle()
-                check_order(worker.run("after", max_tokens=1))
 
 
 if __name__ == "__main__":
