@@ -1,7 +1,5 @@
 #include "server/api.h"
 
-#include <random>
-
 #include "base/memory.h"
 #include "base/memory_reserve.h"
 #include "base/text.h"
@@ -9,15 +7,6 @@
 #include "server/web_page.h"
 
 namespace lockstep::server {
-namespace {
-
-std::string random_id(const char* prefix) {
-  std::random_device source;
-  return fmt::format("{}-{:08x}{:08x}{:08x}", prefix, source(), source(), source());
-}
-
-}  // namespace
-
 struct Api::Route {
   const char* method;
   const char* path;

@@ -78,4 +78,7 @@ struct Job {
   std::optional<Clock::time_point> first_token, last_token;
 };
 
+// "judge-f00d..." with 96 bits of chance: nobody guesses another client's.
+std::string random_id(const char* prefix);
+
 }  // namespace lockstep::server

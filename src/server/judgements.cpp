@@ -1,10 +1,7 @@
 #include "server/judgements.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <random>
-#include <ranges>
 
 #include <boost/asio/post.hpp>
 
@@ -16,7 +13,6 @@ namespace lockstep::server {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostWaiting = 4;
 constexpr ptrdiff_t kMostKept = 16;
@@ -24,15 +20,6 @@ constexpr int64_t kReportBytes = 20'000'000;  // what compare --html-limit allow
 constexpr int64_t kMostPositions = 16'000;    // as many ids as an argument of a program can have
 constexpr const char* kCheckpoints = "ops";
 constexpr const char* kFolderKind = "lockstep-judged-";
-
-enum class Stage { kWaiting, kRecording, kComputing, kJudging, kDone, kFailed };
-constexpr const char* kStageNames[] = {"waiting", "recording", "computing",
-                                       "judging", "done",      "failed"};
-constexpr size_t kWorkingStages = 4;
-
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 std::string gigabytes(int64_t bytes) {
   return fmt::format("{:.3g} GB", static_cast<double>(bytes) / 1e9);
@@ -56,83 +43,7 @@ ApiError cancelled() {
   return {499, "CANCELLED", "the judgement was cancelled", ""};
 }
 
-std::string new_id() {
-  std::random_device source;
-  return fmt::format("judge-{:08x}{:08x}{:08x}", source(), source(), source());
-}
-
 }  // namespace
-
-struct Judgements::Judgement {
-  std::string id = new_id();
-  std::shared_ptr<const Answer> answer;
-  int64_t bytes = 0;  // of the disk
-
-  Stage stage = Stage::kWaiting;
-  Clock::time_point since = Clock::now();
-  double seconds[kWorkingStages] = {};
-  int64_t recorded = 0;  // tokens
-  std::optional<JudgeVerdict> verdict;
-  std::optional<ApiError> problem;
-
-  std::string folder;   // of the thread, until that is through with it
-  std::string why_not;  // the same
-
-  bool over() const { return stage == Stage::kDone || stage == Stage::kFailed; }
-  void enter(Stage next) {
-    const auto now = Clock::now();
-    if (!over()) seconds[static_cast<size_t>(stage)] += seconds_between(since, now);
-    stage = next;
-    since = now;
-  }
-};
-
-// Holds what is computed now against what was told then, token by token.
-class Judgements::Listener : public JobListener {
- public:
-  Listener(Judgements& judgements, One one) : judgements_(judgements), one_(std::move(one)) {}
-
-  void accepted(const Job&) override {}
-  void refused(const ApiError& problem) override { judgements_.recorded(one_, problem); }
-  void started(const Job&) override { one_->enter(Stage::kRecording); }
-
-  std::optional<ApiError> token(const Job&, const JobToken& token) override {
-    const Answer& answer = *one_->answer;
-    const auto at = static_cast<size_t>(one_->recorded);
-    if (at >= answer.tokens.size())
-      return differs(fmt::format("it had {} tokens, and has more now", at));
-    if (token.id != answer.tokens[at])
-      return differs(
-          fmt::format("token {} was {}, and is {} now", at, answer.tokens[at], token.id));
-    if (!answer.logprobs.empty() &&
-        (!token.logprobs || token.logprobs->chosen != answer.logprobs[at]))
-      return differs(fmt::format("the log-probability of token {} was {}, and is {} now", at,
-                                 answer.logprobs[at], token.logprobs ? token.logprobs->chosen : 0));
-    ++one_->recorded;
-    return std::nullopt;
-  }
-
-  void ended(const Job&, const JobEnd& end) override {
-    std::optional<ApiError> problem = end.problem;
-    if (const auto had = std::ssize(one_->answer->tokens); !problem && one_->recorded < had)
-      problem = differs(fmt::format("it had {} tokens, and has {} now", had, one_->recorded));
-    judgements_.recorded(one_, problem);
-  }
-
-  void lost() noexcept override { judgements_.finish(one_, out_of_memory()); }
-
- private:
-  static ApiError differs(const std::string& how) {
-    return {500, "NOT_REPEATED",
-            fmt::format("the answer did not come again as it was: {}; what was told cannot be "
-                        "judged",
-                        how),
-            ""};
-  }
-
-  Judgements& judgements_;
-  const One one_;
-};
 
 Judgements::Judgements(boost::asio::io_context& network, Worker& worker, const ServedModel& model,
                        JudgeOptions options)
@@ -174,10 +85,11 @@ HttpResponse Judgements::begin(const std::string& job_id) {
   if (stopping_) return refused(503, "SHUTTING_DOWN", "the server is stopping", "");
   const std::shared_ptr<const Answer> answer = answers_.find(job_id);
   // A judgement outlasts what else is kept of its answer.
-  for (const One& one : all_ | std::views::reverse)
-    if ((one->answer == answer || (answer == nullptr && one->answer->job_id == job_id)) &&
-        one->stage != Stage::kFailed)
-      return json_response(one->over() ? 200 : 202, json_of(*one));
+  const auto known = std::ranges::find_if(all_, [&](const One& one) {
+    return one->stage != Stage::kFailed &&
+           (answer != nullptr ? one->answer == answer : one->answer->job_id == job_id);
+  });
+  if (known != all_.end()) return json_response((*known)->over() ? 200 : 202, to_json(**known));
   if (answer == nullptr)
     return refused(404, "NOT_FOUND",
                    fmt::format("no answer of job '{}' is kept; the last {} are, where they have "
@@ -190,6 +102,7 @@ HttpResponse Judgements::begin(const std::string& job_id) {
                                answer->positions(), kMostPositions),
                    "job_id");
   auto one = std::make_shared<Judgement>();
+  one->id = random_id("judge");
   one->answer = answer;
   one->bytes = answer->positions() * position_bytes_ + kReportBytes;
   if (one->bytes > options_.disk_bytes)
@@ -206,7 +119,7 @@ HttpResponse Judgements::begin(const std::string& job_id) {
                    fmt::format("{} judgements wait already; try again later", waiting), "");
   all_.push_back(one);
   next();
-  return json_response(202, json_of(*one));
+  return json_response(202, to_json(*one));
 }
 
 // The oldest that are over give way. Their folders, which the thread removes.
@@ -290,7 +203,8 @@ void Judgements::record(const One& one) {
   job->id = one->id;
   job->fields = one->answer->fields;
   job->prompt_text = one->answer->prompt_text;
-  job->listener = std::make_shared<Listener>(*this, one);
+  job->listener = repeats_answer(
+      one, [this, one](const std::optional<ApiError>& problem) { recorded(one, problem); });
   job->record.emplace();
   job->record->folder = (fs::path(one->folder) / kAnswerTrace).string();
   job->record->checkpoints = kCheckpoints;
@@ -308,9 +222,7 @@ void Judgements::recorded(const One& one, const std::optional<ApiError>& problem
   // The last token was chosen, and nothing was computed from it.
   if (answer.fields.max_tokens == std::ssize(answer.tokens)) task.tokens.pop_back();
   const auto judging = [this, one] {
-    boost::asio::post(network_, [one] {
-      if (!one->over()) one->enter(Stage::kJudging);
-    });
+    boost::asio::post(network_, [one] { one->enter(Stage::kJudging); });
   };
   const auto result = std::make_shared<std::optional<Result<JudgeVerdict>>>();
   thread_->add([this, task = std::move(task), judging,
@@ -350,37 +262,6 @@ void Judgements::stop() {
   cancel_ = true;
 }
 
-Json Judgements::json_of(const Judgement& one) const {
-  Json seconds = Json::object();
-  for (size_t i = 0; i < kWorkingStages; ++i) {
-    double spent = one.seconds[i];
-    if (static_cast<size_t>(one.stage) == i) spent += seconds_between(one.since, Clock::now());
-    seconds[kStageNames[i]] = std::round(spent * 1e3) / 1e3;
-  }
-  Json out = {{"id", one.id},
-              {"job_id", one.answer->job_id},
-              {"status", kStageNames[static_cast<size_t>(one.stage)]},
-              {"tokens", std::ssize(one.answer->tokens)},
-              {"tokens_recorded", one.recorded},
-              {"positions", one.answer->fields.prompt_tokens.size() + one.answer->tokens.size()},
-              {"seconds", seconds}};
-  if (one.problem) out["error"] = to_json(*one.problem);
-  if (one.verdict) {
-    const JudgeVerdict& verdict = *one.verdict;
-    const auto number = [](const std::optional<double>& value) {
-      return value ? Json(*value) : Json(nullptr);
-    };
-    out["parity"] = verdict.parity;
-    out["verdict"] = verdict.verdict;
-    out["headline"] = verdict.headline;
-    out["cause"] = verdict.cause.empty() ? Json(nullptr) : Json(verdict.cause);
-    out["worst_ratio"] = number(verdict.worst_ratio);
-    out["mean_kl"] = number(verdict.mean_kl);
-    out["report"] = fmt::format("/judge/{}/report", one.id);
-  }
-  return out;
-}
-
 void Judgements::show(const std::string& path, const std::shared_ptr<Responder>& responder) {
   constexpr std::string_view kPath = "/judge/", kReport = "/report";
   std::string id = path.substr(std::min(path.size(), kPath.size()));
@@ -394,7 +275,7 @@ void Judgements::show(const std::string& path, const std::shared_ptr<Responder>&
          fmt::format("no such judgement: {}; the last {} are kept", printable(id, 100), kMostKept),
          ""}));
   if (!report) {
-    HttpResponse response = json_response(200, json_of(*one));
+    HttpResponse response = json_response(200, to_json(*one));
     response.headers.emplace_back("Cache-Control", "no-store");
     return responder->respond(std::move(response));
   }

@@ -9,8 +9,7 @@
 #include <string>
 
 #include "base/temporary_folder.h"
-#include "server/answers.h"
-#include "server/judge.h"
+#include "server/judgement.h"
 #include "server/page_thread.h"
 #include "server/worker.h"
 
@@ -35,8 +34,7 @@ class Judgements {
   bool possible() const { return options_.disk_bytes > 0; }
 
  private:
-  struct Judgement;
-  class Listener;
+  using Stage = Judgement::Stage;
   using One = std::shared_ptr<Judgement>;
 
   void next() noexcept;
@@ -48,7 +46,6 @@ class Judgements {
   void guard(const One& one, const Step& step) noexcept;
   std::vector<std::string> make_room(const Judgement& one);
   One find(const std::string& id) const;
-  nlohmann::ordered_json json_of(const Judgement& one) const;
 
   boost::asio::io_context& network_;
   Worker& worker_;

@@ -1,6 +1,7 @@
 #include "server/worker.h"
 
 #include <filesystem>
+#include <random>
 
 #include <boost/asio/post.hpp>
 #include <xxhash.h>
@@ -39,6 +40,11 @@ ApiError shutting_down() {
 }
 
 }  // namespace
+
+std::string random_id(const char* prefix) {
+  std::random_device source;
+  return fmt::format("{}-{:08x}{:08x}{:08x}", prefix, source(), source(), source());
+}
 
 std::string safe_name(std::string_view id) {
   constexpr size_t kLongest = 120;
