@@ -37,7 +37,7 @@ void read_body(std::string_view body) {
   check(read_completion(body, completion), completion);
   check(read_chat(body, chat), chat);
   std::string id;
-  if (!read_cancel(body, id)) LS_CHECK(!id.empty());
+  if (!read_job_id(body, id)) LS_CHECK(!id.empty());
 }
 
 }  // namespace
