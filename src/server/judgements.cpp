@@ -46,10 +46,11 @@ ApiError cancelled() {
 }  // namespace
 
 Judgements::Judgements(boost::asio::io_context& network, Worker& worker, const ServedModel& model,
-                       JudgeOptions options)
+                       Metrics& metrics, JudgeOptions options)
     : network_(network),
       worker_(worker),
       model_(model),
+      metrics_(metrics),
       options_(std::move(options)),
       position_bytes_(bytes_of_position(model)) {
   if (!possible()) return;
@@ -242,6 +243,9 @@ void Judgements::recorded(const One& one, const std::optional<ApiError>& problem
 void Judgements::finish(const One& one, std::optional<ApiError> problem) noexcept {
   if (one->over()) return;
   one->enter(problem ? Stage::kFailed : Stage::kDone);
+  ++(problem                ? metrics_.judgements.failed
+     : one->verdict->parity ? metrics_.judgements.parity
+                            : metrics_.judgements.no_parity);
   one->problem = std::move(problem);
   if (active_ == one) active_ = nullptr;
   next();

@@ -18,7 +18,7 @@ namespace lockstep::server {
 class Judgements {
  public:
   Judgements(boost::asio::io_context& network, Worker& worker, const ServedModel& model,
-             JudgeOptions options);
+             Metrics& metrics, JudgeOptions options);
   ~Judgements();  // ends what is under way; recordings and reports go
 
   // Of every job that ended.
@@ -50,6 +50,7 @@ class Judgements {
   boost::asio::io_context& network_;
   Worker& worker_;
   const ServedModel& model_;
+  Metrics& metrics_;
   const JudgeOptions options_;
   const int64_t position_bytes_;  // of both recordings
   Answers answers_;

@@ -81,7 +81,7 @@ class JudgementsTest : public testing::Test {
     JudgeOptions options;
     options.disk_bytes = disk_bytes;
     options.program = (folder_.path() / "program").string();
-    judgements_ = std::make_unique<Judgements>(*network_, *worker_, *model_, options);
+    judgements_ = std::make_unique<Judgements>(*network_, *worker_, *model_, metrics_, options);
     worker_->on_end = [this](const Job& job, bool ended) {
       if (!job.record) last_ = {job.id, job.request.prompt, job.told};
       judgements_->keep(job, ended);
@@ -169,6 +169,7 @@ TEST_F(JudgementsTest, ARecordingAVerdictAndAReport) {
   for (const char* stage : {"waiting", "recording", "computing", "judging"})
     EXPECT_GE(done["seconds"][stage].get<double>(), 0) << stage;
   EXPECT_EQ(begin("one", 200), done);
+  EXPECT_EQ(metrics_.judgements.parity, 1);
 
   // The same tokens, but for the last, from which nothing was computed.
   std::string tokens;
@@ -203,6 +204,7 @@ TEST_F(JudgementsTest, ADefectHasItsCause) {
   ASSERT_EQ(done["status"], "done") << done;
   EXPECT_EQ(done["parity"], false);
   EXPECT_EQ(done["cause"], "It reads x.");
+  EXPECT_EQ(metrics_.judgements.no_parity, 1);
   EXPECT_EQ(done["worst_ratio"], 7);
   EXPECT_TRUE(done["mean_kl"].is_null());
 }
@@ -245,6 +247,8 @@ TEST_F(JudgementsTest, WhatFailsSaysWhyAndCanBeTriedAgain) {
   program("");
   write("result.json", kGood);
   EXPECT_EQ(outcome(begin("one", 202))["status"], "done");
+  EXPECT_EQ(metrics_.judgements.failed, std::ssize(cases));
+  EXPECT_EQ(metrics_.judgements.parity, 1);
 }
 
 TEST_F(JudgementsTest, AnAnswerThatDoesNotComeAgain) {

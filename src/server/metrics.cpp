@@ -82,6 +82,11 @@ std::string Metrics::render() const {
   out += header("lockstep_jobs_total", "counter", "Requests for text, by outcome.");
   for (const auto& [outcome, count] : jobs)
     out += fmt::format("lockstep_jobs_total{{outcome=\"{}\"}} {}\n", outcome, count);
+  out += header("lockstep_judgements_total", "counter", "Answers that were judged, by outcome.");
+  for (const auto& [outcome, count] :
+       {std::pair("parity", judgements.parity), std::pair("no_parity", judgements.no_parity),
+        std::pair("failed", judgements.failed)})
+    out += fmt::format("lockstep_judgements_total{{outcome=\"{}\"}} {}\n", outcome, count);
   const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
     out += render(name, "counter", help, static_cast<double>(value));
   };

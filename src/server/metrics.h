@@ -42,6 +42,9 @@ struct Metrics {
   int64_t recordings_failed = 0;
   int64_t log_lines_dropped = 0;
   int64_t answers_given_up = 0;
+  struct {
+    int64_t parity = 0, no_parity = 0, failed = 0;
+  } judgements;
   Histogram first_token;
   Histogram per_token;
 };

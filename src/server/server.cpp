@@ -34,7 +34,7 @@ class Server {
             [this](int signal) { signal_came(signal); }),
         grace_(listener_.network()),
         worker_(listener_.network(), model, options.worker, listener_.metrics()),
-        judgements_(listener_.network(), worker_, model, options.judge),
+        judgements_(listener_.network(), worker_, model, listener_.metrics(), options.judge),
         api_(worker_, judgements_, model, listener_.metrics(), options,
              [this] { stop("/shutdown"); }) {
     if (!options.history.empty())

@@ -113,6 +113,7 @@ class Judge(unittest.TestCase):
         self.assertEqual((status, again["id"], again["status"]), (200, judged["id"], "done"))
         # The log of jobs is about jobs.
         self.assertNotIn("judge-", self.log.read_text())
+        self.assertGreater(self.server.metric("lockstep_judgements_total"), 0)
 
     def test_cancelled(self):
         self.server.run("long", HAIKU, max_tokens=200, ignore_eos=True)
