@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -15,7 +16,7 @@ HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parents[1] / "cli"), str(HERE.parents[1] / "server")]
 import plain_trace  # noqa: E402, F401, for the tests
 import worker  # noqa: E402, F401
-from browser import Browser, find_chromium  # noqa: E402
+from browser import PATIENCE_S, Browser, find_chromium  # noqa: E402
 
 PROGRAM = str(Path(sys.argv.pop(1)).resolve())
 MODEL = str(HERE.parents[2] / "models/haiku-llama-q4_k_m.gguf")
@@ -51,6 +52,14 @@ class PageCase(unittest.TestCase):
         browser.open(url)
         browser.wait(self.ready)
         self.picture(f"{name}-{width}-{'dark' if dark else 'light'}")
+
+    def take_problem(self, words):
+        """The console tells of it, some time after it came about."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := [problem for problem in self.browser.problems if words in problem]):
+            self.assertLess(time.monotonic(), deadline, f"no problem with {words}: {self.browser.problems}")
+            self.browser.eval("0")
+        self.browser.problems.remove(found[0])
 
     def picture(self, name):
         if "SCREENSHOTS" in os.environ:

@@ -88,7 +88,7 @@ class WorkerPage(PageCase):
         self.set(temperature="9")
         self.say("x")
         self.assertIn("temperature", self.text("#speed"))
-        self.browser.problems[:] = [problem for problem in self.browser.problems if "400" not in problem]
+        self.take_problem("status of 400")
 
     def test_probabilities_of_tokens(self):
         self.open(self.serve(), "tokens")
@@ -100,12 +100,13 @@ class WorkerPage(PageCase):
         # Under the pointer: the likeliest was taken.
         box = self.browser.eval("(() => { const b = document.querySelectorAll('.answer span')[1].getBoundingClientRect(); return [b.left + 3, b.top + 5]; })()")
         self.mouse("mouseMoved", *box)
+        self.browser.wait("document.querySelector('.tip') !== null")
         shown = self.tip()
         self.assertGreaterEqual(len(shown), 5)
         self.assertEqual(shown[0][0], self.texts(".answer span")[1])
         self.picture("tokens-tip")
         self.mouse("mouseMoved", 1, 1)
-        self.assertEqual(self.tip(), [])
+        self.browser.wait("document.querySelector('.tip') === null")
         # By the keyboard: all of them, in order.
         self.browser.eval("document.querySelector('.answer').focus()")
         for i in range(count):
@@ -180,7 +181,7 @@ class WorkerPage(PageCase):
         self.browser.eval("document.querySelector('.judge button').click()")
         self.browser.wait("document.querySelector('.judge .bad') !== null")
         self.assertRegex(self.text(".judge"), r"^Not judged: recordings of these \d+ tokens take 0\.02\d\d? GB; there may be 0\.0201 GB \(--judge-disk\)Judge this answer$")
-        self.browser.problems[:] = [problem for problem in self.browser.problems if "400" not in problem]
+        self.take_problem("status of 400")
         self.open(self.serve("--judge-disk", "0"), "judges-nothing")
         self.say(HAIKU)
         self.assertEqual(self.text(".judge"), "")
