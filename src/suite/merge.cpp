@@ -10,7 +10,8 @@ Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>
                       bool partial) {
   LS_CHECK(!parts.empty() && parts.size() == sources.size());
   const auto source = [&](size_t i) { return printable(sources[i]); };
-  std::map<int64_t, size_t> seen;  // which file has a part
+  std::vector<Part> which;
+  std::map<int64_t, size_t> order;  // by part
   for (size_t i = 0; i < parts.size(); ++i) {
     const Results& one = parts[i];
     if (!one.part)
@@ -19,24 +20,18 @@ Result<Results> merge(std::vector<Results> parts, const std::vector<std::string>
     if (one.suite != parts[0].suite || one.jobs != parts[0].jobs)
       return error("{}: of another suite than {} (or of another version of it)", source(i),
                    source(0));
-    if (one.part->of != parts[0].part->of)
-      return error("{}: part {} of {}, expected one of {} parts as {} is", source(i),
-                   one.part->index, one.part->of, parts[0].part->of, source(0));
     if (!one.complete && !partial)
       return error("{}: the part was ended before its end; --resume goes on with it", source(i));
-    const auto [at, is_new] = seen.emplace(one.part->index, i);
-    if (!is_new)
-      return error("{}: part {} of {}, which {} is too", source(i), one.part->index, one.part->of,
-                   source(at->second));
+    which.push_back(*one.part);
+    order[one.part->index] = i;
   }
-  for (int64_t k = 1; k <= parts[0].part->of && !partial; ++k)
-    if (!seen.contains(k)) return error("part {} of {} is missing", k, parts[0].part->of);
+  LS_TRY_VOID(check_parts(which, sources, partial));
 
-  const size_t first = seen.begin()->second;
+  const size_t first = order.begin()->second;
   Results out = parts[first];
   out.part.reset();
   out.reports.clear();  // each part has its own
-  for (const auto& [k, i] : seen) {
+  for (const auto& [k, i] : order) {
     if (i == first) continue;
     Results& one = parts[i];
     out.time = std::min(out.time, one.time);

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/part.h"
 #include "base/result.h"
 #include "suite/suite.h"
 
@@ -58,12 +59,6 @@ struct KnownUse {
   Known entry;
   int64_t matched = 0;   // results that it explains
   int64_t possible = 0;  // results that it is about
-};
-
-struct Part {
-  int64_t index = 1;  // from 1
-  int64_t of = 1;
-  bool operator==(const Part&) const = default;
 };
 
 struct Results {

@@ -1,0 +1,23 @@
+// Work that is done in parts, on machines that know nothing of each other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace lockstep {
+
+struct Part {
+  int64_t index = 1;  // from 1
+  int64_t of = 1;
+  bool operator==(const Part&) const = default;
+};
+
+// An error unless the files `sources` hold each part of the same number of parts once.
+// `partial`: some may be missing.
+Result<void> check_parts(std::span<const Part> parts, std::span<const std::string> sources,
+                         bool partial = false);
+
+}  // namespace lockstep
