@@ -140,6 +140,23 @@ Result<OpenModel> open_model(const TracePaths& paths, const trace::Trace& refere
   return out;
 }
 
+struct Opened {
+  std::optional<trace::Trace> reference;
+  std::optional<trace::Trace> suspect;  // none: the reference alone was given
+};
+
+Result<Opened> open_traces(const TracePaths& paths) {
+  Opened out;
+  LS_TRY(out.reference, open_trace_or_log(paths.reference));
+  if (!paths.suspect.empty()) {
+    LS_TRY(out.suspect, open_trace_or_log(paths.suspect));
+  }
+  LS_TRY(const auto names, read_names(paths.names));
+  report::rename_checkpoints(names, *out.reference);
+  if (out.suspect) report::rename_checkpoints(names, *out.suspect);
+  return out;
+}
+
 // The words of a comparison of a trace with itself are those of one trace against its model.
 void tell_of_one(Compared& compared) {
   parity::Comparison& c = compared.comparison;
@@ -158,15 +175,9 @@ int64_t page_bytes(const Page& page) {
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
                                 Diagnosing diagnosing, bool until_interrupted) {
   const bool one = paths.suspect.empty();
-  LS_TRY(trace::Trace reference, open_trace_or_log(paths.reference));
-  std::optional<trace::Trace> second;
-  if (!one) {
-    LS_TRY(second, open_trace_or_log(paths.suspect));
-  }
-  trace::Trace& suspect = one ? reference : *second;
-  LS_TRY(const auto names, read_names(paths.names));
-  report::rename_checkpoints(names, reference);
-  if (!one) report::rename_checkpoints(names, suspect);
+  LS_TRY(const Opened opened, open_traces(paths));
+  const trace::Trace& reference = *opened.reference;
+  const trace::Trace& suspect = one ? reference : *opened.suspect;
   LS_TRY(const OpenModel model, open_model(paths, reference, suspect));
   if (one && !model.model)
     return error("a trace alone is judged by its model file: {}", model.why_not);
@@ -183,6 +194,18 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   if (search_interrupted)
     notice("lockstep: interrupted; what the search had found until then is shown\n");
   if (one) tell_of_one(out);
+  return out;
+}
+
+Result<parity::Findings> compare_part_of_traces(const TracePaths& paths,
+                                                const parity::CompareOptions& options,
+                                                const Part& part) {
+  LS_TRY(const Opened opened, open_traces(paths));
+  LS_TRY(const OpenModel model, open_model(paths, *opened.reference, *opened.suspect));
+  LS_TRY(parity::Findings out,
+         parity::compare_part(*opened.reference, *opened.suspect,
+                              model.model ? &*model.model : nullptr, options, part));
+  out.paths = {paths.reference, paths.suspect, model.path, paths.names};
   return out;
 }
 

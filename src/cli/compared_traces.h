@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
-#include "parity/compare.h"
+#include "parity/part.h"
 #include "report/compared.h"
 
 namespace lockstep::cli {
@@ -23,6 +23,11 @@ using report::Diagnosing;
 // `until_interrupted`: an interrupt ends the search for causes, and what was found is shown.
 Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions options,
                                 Diagnosing diagnosing, bool until_interrupted = false);
+
+// The work of one part, for a merge (parity/part.h).
+Result<parity::Findings> compare_part_of_traces(const TracePaths& paths,
+                                                const parity::CompareOptions& options,
+                                                const Part& part);
 
 // --device
 void add_judging_device(CLI::App& app, std::string& device);

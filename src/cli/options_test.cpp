@@ -208,9 +208,10 @@ TEST(Options, MistakesAreToldInOurWords) {
   EXPECT_EQ(told({"run", "-p", "x", "--system", "y"}), "lockstep run: --system needs --chat");
   EXPECT_EQ(told({"run", "-p", "x", "y"}),
             "lockstep run: found 'y', which no option and no position takes");
-  EXPECT_EQ(told({"compare"}),
-            "lockstep compare: REFERENCE is missing, expected the folder of a trace, or a JSON "
-            "Lines log; usage: lockstep compare REFERENCE SUSPECT");
+  EXPECT_EQ(told({"compare", "--part", "1/2"}), "lockstep compare: --part needs --output");
+  EXPECT_EQ(told({"export"}),
+            "lockstep export: TRACE is missing, expected the folder of a trace; usage: lockstep "
+            "export TRACE");
   EXPECT_EQ(told({"scan"}),
             "lockstep scan: PATHS is missing, expected the folder of a trace, or a JSON Lines log; "
             "usage: lockstep scan PATHS...");

@@ -8,6 +8,7 @@
 #include "parity/judge.h"
 #include "parity/measure.h"
 #include "parity/open_rows.h"
+#include "parity/part.h"
 #include "parity/scope.h"
 #include "parity/shape.h"
 
@@ -34,9 +35,16 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
   if (!out.tokens.same_prompt)
     out.prompts = name_difference(reference.manifest(), suspect.manifest(), options.tokens);
   LS_TRY(Scope scope, decide_scope(traces, model, options, out));
-  measure(traces, scope, threads, out);
-  if (scope.program() != nullptr) {
-    judge_all(scope, *model, options, threads, out);
+  const bool judges = scope.program() != nullptr;
+  if (options.parts != nullptr) {
+    LS_TRY_VOID(take_over(*options.parts, traces, model, options, scope, out));
+  } else {
+    measure(traces, scope, threads, out);
+    if (judges) judge_rows(scope, *model, options, threads, out);
+  }
+  measure_coverage(traces, scope, out);
+  if (judges) {
+    settle_sides(scope, *model, options, threads, out);
     LS_TRY_VOID(check_file(scope.reference, *model, &CheckpointResult::reference, out));
     LS_TRY_VOID(check_file(scope.suspect, *model, &CheckpointResult::suspect, out));
   }
@@ -54,7 +62,7 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
     out.notes.push_back(
         fmt::format("the GPU was given up, and the CPU did the rest of the work: {}", failure));
   if (decided != nullptr) *decided = std::move(scope);
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  out.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return out;
 }
 

@@ -187,6 +187,8 @@ struct Comparison {
   SideTokens suspect_tokens;
 };
 
+struct Findings;  // part.h
+
 struct CompareOptions {
   std::string checkpoints = "all";  // set, names or globs (trace/checkpoints.h)
   std::vector<int64_t> positions;   // to replay; empty: all
@@ -198,6 +200,8 @@ struct CompareOptions {
   std::shared_ptr<Products> device = {};                  // what multiplies; null: the CPU
   bool rows = false;         // keep what there is to say of single rows
   int64_t opened_bytes = 0;  // of rows that are opened, about
+  // Of all parts of this comparison: their work is not done again. Null: there are none.
+  const std::vector<Findings>* parts = nullptr;
 
   Products& products() const { return device != nullptr ? *device : exec::f64::cpu_products(); }
 };

@@ -109,23 +109,27 @@ class Judge {
         Comparison& out)
       : scope_(scope), model_(model), options_(options), threads_(threads), out_(out) {}
 
-  void both() {
+  void rows() {
     std::vector<Judged> sides;
-    // A trace that is compared with itself is judged once.
-    const bool one = scope_.reference.trace == scope_.suspect.trace;
-    if (scope_.reference.judged() && !one)
+    if (scope_.reference.judged() && !one())
       sides.push_back({&scope_.reference, &CheckpointResult::reference});
     if (scope_.suspect.judged()) sides.push_back({&scope_.suspect, &CheckpointResult::suspect});
     run(sides, out_);
-    if (!one) settle(scope_.reference, &CheckpointResult::reference, out_.reference);
+  }
+
+  void sides() {
+    if (!one()) settle(scope_.reference, &CheckpointResult::reference, out_.reference);
     settle(scope_.suspect, &CheckpointResult::suspect, out_.suspect);
-    if (!one) return;
+    if (!one()) return;
     scope_.reference = scope_.suspect;
     out_.reference = out_.suspect;
     for (CheckpointResult& result : out_.checkpoints) result.reference = result.suspect;
   }
 
  private:
+  // A trace that is compared with itself is judged once.
+  bool one() const { return scope_.reference.trace == scope_.suspect.trace; }
+
   // Replays the checkpoints that the program has, in order of execution.
   void run(std::span<const Judged> sides, Comparison& out) const {
     std::vector<std::unique_ptr<Replay>> replays;
@@ -135,11 +139,12 @@ class Judge {
                                                  side.tokens, options_.checkpoints, threads_,
                                                  options_.products()));
     }
-    const std::vector<double> efforts = efforts_of(sides, out);
+    const auto checkpoints = scope_.stretch.of(out.checkpoints);
+    const std::vector<double> efforts = efforts_of(sides, checkpoints);
     const double total = std::accumulate(efforts.begin(), efforts.end(), 1e-9);
     double done = 0;
-    Progress progress("replaying", static_cast<int64_t>(out.checkpoints.size()), "checkpoints");
-    for (CheckpointResult& result : out.checkpoints) {
+    Progress progress("replaying", std::ssize(checkpoints), "checkpoints");
+    for (CheckpointResult& result : checkpoints) {
       const auto started = Clock::now();
       const auto id = scope_.ids.find(result.name);
       const auto judge_side = [&](size_t i) {
@@ -156,7 +161,7 @@ class Judge {
           },
           threads_);
       result.seconds += seconds_since(started);
-      done += efforts[static_cast<size_t>(&result - out.checkpoints.data())];
+      done += efforts[static_cast<size_t>(&result - checkpoints.data())];
       progress.advance(1, done / total);
       // Traces and models may be larger than memory; every checkpoint has pages of its own.
       for (const Judged& judged : sides) judged.side->trace->release_pages();
@@ -165,9 +170,10 @@ class Judge {
   }
 
   // By checkpoint: what its judgement costs on these sides.
-  std::vector<double> efforts_of(std::span<const Judged> sides, const Comparison& c) const {
+  std::vector<double> efforts_of(std::span<const Judged> sides,
+                                 std::span<const CheckpointResult> checkpoints) const {
     std::vector<double> out;
-    for (const CheckpointResult& result : c.checkpoints) {
+    for (const CheckpointResult& result : checkpoints) {
       out.push_back(0);
       const auto id = scope_.ids.find(result.name);
       if (id == scope_.ids.end()) continue;
@@ -283,9 +289,14 @@ class Judge {
 
 }  // namespace
 
-void judge_all(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
-               Comparison& out) {
-  Judge(scope, model, options, threads, out).both();
+void judge_rows(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
+                Comparison& out) {
+  Judge(scope, model, options, threads, out).rows();
+}
+
+void settle_sides(Scope& scope, const model::Model& model, const CompareOptions& options,
+                  int threads, Comparison& out) {
+  Judge(scope, model, options, threads, out).sides();
   if (!scope.reference.judged() || !scope.suspect.judged()) return;
   const Forward& a = scope.reference.forwards.front();
   const Forward& b = scope.suspect.forwards.front();

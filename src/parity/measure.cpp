@@ -111,7 +111,7 @@ void measure_group(const Traces& traces, std::span<const int64_t> positions, con
     traces.suspect.release_pages(positions.front(), positions.back());
   };
   int64_t touched_bytes = 0;
-  for (CheckpointResult& result : out.checkpoints) {
+  for (CheckpointResult& result : scope.stretch.of(out.checkpoints)) {
     if (!result.comparable || !result.in_reference || !result.in_suspect) continue;
     for (const int64_t position : positions) rows.push_back({&result, position, {}, {}});
     // Scores have a line for each head, as long as there are positions.
@@ -154,6 +154,9 @@ void measure(const Traces& traces, const Scope& scope, int threads, Comparison& 
     measure_group(traces, groups[i], scope, threads, out);
     progress.advance(static_cast<int64_t>(groups[i].size()));
   }
+}
+
+void measure_coverage(const Traces& traces, const Scope& scope, Comparison& out) {
   out.coverage = coverage(traces, scope, out);
   if (!scope.keeps_rows) return;
   for (CheckpointResult& result : out.checkpoints) {

@@ -15,11 +15,11 @@ namespace reference = exec::reference;
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();  // a masked score
 
-enum class Part { kMix, kScores, kProbs };
+enum class AttentionPart { kMix, kScores, kProbs };
 
 struct AttentionReplay {
   const op::Attention& attention;
-  Part part;                       // wanted
+  AttentionPart part;              // wanted
   const Matrix* probs = nullptr;   // [rows, heads * width] where recorded and of use
   const Matrix* scores = nullptr;  // the same
   std::span<const int64_t> positions;
@@ -31,7 +31,7 @@ struct AttentionReplay {
   std::span<const int64_t> step_ends = {};  // by row, where the deviation sees otherwise
 
   int64_t columns() const {
-    return attention.heads * (part == Part::kMix ? attention.value_size : width);
+    return attention.heads * (part == AttentionPart::kMix ? attention.value_size : width);
   }
 
   // `variance` may be null.
@@ -77,7 +77,7 @@ struct AttentionReplay {
       if (variance != nullptr) std::ranges::copy(spread, variance->row(r) + head * width);
     };
     // The keys that count: all others have no share.
-    reference::Seen seen{0, part == Part::kMix ? last + 1 : width};
+    reference::Seen seen{0, part == AttentionPart::kMix ? last + 1 : width};
     if (scores != nullptr) {
       std::copy_n(scores->row(r) + head * width, width, row.begin());
     } else if (probs == nullptr) {
@@ -92,7 +92,7 @@ struct AttentionReplay {
             score_variances[static_cast<size_t>(key)] = 0;
           }
     }
-    if (part == Part::kScores) return finish(row, score_variances);
+    if (part == AttentionPart::kScores) return finish(row, score_variances);
     std::vector<double> prob_variances(n);
     if (probs != nullptr) {
       std::copy_n(probs->row(r) + head * width, width, row.begin());
@@ -109,7 +109,7 @@ struct AttentionReplay {
         softmax_variance(some(raw), some(row), some(score_variances), arithmetic,
                          some(prob_variances));
     }
-    if (part == Part::kProbs) return finish(row, prob_variances);
+    if (part == AttentionPart::kProbs) return finish(row, prob_variances);
     const int64_t place = head * attention.value_size;
     mix_values(attention, std::span<const double>(row).first(static_cast<size_t>(seen.end)),
                prob_variances, v, kv_head, arithmetic, out.row(r) + place,
@@ -121,12 +121,12 @@ struct AttentionReplay {
 
 std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::ValueId id,
                                                           Positions positions) {
-  const Part part = id == op.outputs[0]   ? Part::kMix
-                    : id == op.outputs[1] ? Part::kScores
-                                          : Part::kProbs;
-  const bool from_probs = part == Part::kMix && recorded(op.outputs[2], positions);
+  const AttentionPart part = id == op.outputs[0]   ? AttentionPart::kMix
+                             : id == op.outputs[1] ? AttentionPart::kScores
+                                                   : AttentionPart::kProbs;
+  const bool from_probs = part == AttentionPart::kMix && recorded(op.outputs[2], positions);
   const bool from_scores =
-      !from_probs && part != Part::kScores && recorded(op.outputs[1], positions);
+      !from_probs && part != AttentionPart::kScores && recorded(op.outputs[1], positions);
   int64_t width = score_width(op, positions);
   const op::Deviation* deviation = deviation_of(op);
   const bool sees_otherwise = deviation != nullptr && deviation->sees;
@@ -134,7 +134,7 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   if (sees_otherwise && !from_probs && !from_scores)
     for (const int64_t position : positions) {
       step_ends.push_back(step_end(trace_, position));
-      if (part == Part::kMix) width = std::max(width, step_ends.back());
+      if (part == AttentionPart::kMix) width = std::max(width, step_ends.back());
     }
   // The engine's own step may reach beyond the positions that were asked for; what it saw there
   // counts where it recorded that it did.
@@ -149,7 +149,7 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
 
   std::vector<Estimated> inputs(3);
   for (size_t i = 0; i < 3; ++i) {
-    const bool needed = i == 2 ? part == Part::kMix : !from_probs && !from_scores;
+    const bool needed = i == 2 ? part == AttentionPart::kMix : !from_probs && !from_scores;
     if (!needed) continue;
     inputs[i] = obtain_input(op, i, i == 0 ? positions : Positions(all));
     if (inputs[i] == nullptr) return std::nullopt;
@@ -176,12 +176,12 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   if (rounding_) out.own = Matrix(count, replay.columns());
   const auto run = [&](const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) {
     Matrix result = replay.run(q, k, v, variance);
-    if (deviation != nullptr && part == Part::kMix) deviate(*deviation, {}, result);
+    if (deviation != nullptr && part == AttentionPart::kMix) deviate(*deviation, {}, result);
     return result;
   };
   estimate.value = run(value_of(inputs[0]), value_of(inputs[1]), value_of(inputs[2]),
                        rounding_ ? &out.own : nullptr);
-  if (deviation != nullptr && part == Part::kMix && rounding_)
+  if (deviation != nullptr && part == AttentionPart::kMix && rounding_)
     deviate_variance(*deviation, out.own);
   estimate.variance = out.own;
   // Engines multiply what is out of sight by 0, which does not remove a NaN: any row may have it.

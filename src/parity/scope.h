@@ -1,8 +1,11 @@
 // What of two traces is compared and what is judged: decided before any value is read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +36,17 @@ struct SideScope {
   bool judged() const { return !forwards.empty(); }
 };
 
+// Neighbours in a list of checkpoints.
+struct Stretch {
+  size_t first = 0;
+  size_t end = std::numeric_limits<size_t>::max();  // or the end of the list
+
+  std::span<CheckpointResult> of(std::vector<CheckpointResult>& all) const {
+    const size_t last = std::min(end, all.size());
+    return std::span(all).subspan(std::min(first, last), last - std::min(first, last));
+  }
+};
+
 struct Scope {
   SideScope reference;
   SideScope suspect;
@@ -43,6 +57,7 @@ struct Scope {
   bool sampled = false;           // not all are replayed, and the user did not choose
   int64_t whole_logits = 0;       // fewer numbers are a row of logits that was cut off
   bool keeps_rows = false;        // CompareOptions::rows
+  Stretch stretch;                // of the checkpoints that are worked on
 
   const op::Program* program() const {
     for (const SideScope* side : {&reference, &suspect})

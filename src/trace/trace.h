@@ -59,6 +59,10 @@ class Trace {
   // Tells the system that the rows of positions from `first` to `last` will be wanted soon.
   void read_ahead(int64_t first, int64_t last) const;
 
+  // Tells this trace from another, or from itself after a change: a hash of its manifest, of the
+  // sizes of its shards and of a sample of their bytes, which is all of them in a small trace.
+  std::string fingerprint() const;
+
   // Positions that any step covers.
   int64_t positions() const;
 

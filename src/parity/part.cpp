@@ -1,0 +1,89 @@
+#include "parity/part.h"
+
+#include <chrono>
+#include <numeric>
+
+#include "base/parallel.h"
+#include "gguf/fingerprint.h"
+#include "parity/effort.h"
+#include "parity/judge.h"
+#include "parity/measure.h"
+
+namespace lockstep::parity {
+namespace {
+
+// Measuring a number on both sides costs about as much as this many multiply-adds.
+constexpr double kOfAMeasuredNumber = 20;
+
+double work_on(const CheckpointResult& result, const Scope& scope) {
+  double work = 1;  // whatever it is, it takes some
+  const auto id = scope.ids.find(result.name);
+  for (const SideScope* side : {&scope.reference, &scope.suspect}) {
+    const trace::CheckpointInfo* info = side->trace->checkpoint(result.name);
+    if (info == nullptr) continue;
+    work += kOfAMeasuredNumber * static_cast<double>(info->width) *
+            static_cast<double>(scope.compared.size());
+    if (side->judged() && id != scope.ids.end())
+      work += static_cast<double>(side->replayed.size()) *
+              effort_of(side->forwards.front().program, *side->trace, id->second);
+  }
+  return work;
+}
+
+// Every checkpoint goes to the part that has its middle, where all work is cut into equal parts.
+Stretch stretch_of(const Part& part, const std::vector<CheckpointResult>& checkpoints,
+                   const Scope& scope) {
+  std::vector<double> work;
+  for (const CheckpointResult& result : checkpoints) work.push_back(work_on(result, scope));
+  const double all = std::accumulate(work.begin(), work.end(), 0.0);
+  const auto parts = static_cast<double>(part.of);
+  Stretch out{checkpoints.size(), checkpoints.size()};
+  double before = 0;
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    const auto owner = static_cast<int64_t>(parts * (before + work[i] / 2) / all) + 1;
+    before += work[i];
+    if (owner >= part.index) out.first = std::min(out.first, i);
+    if (owner > part.index) out.end = std::min(out.end, i);
+  }
+  return out;
+}
+
+}  // namespace
+
+Identity identity_of(const Traces& traces, const model::Model* model,
+                     const CompareOptions& options) {
+  return {"lockstep " LOCKSTEP_VERSION, traces.reference.fingerprint(),
+          traces.suspect.fingerprint(), model != nullptr ? gguf::fingerprint(model->file()) : "",
+          options.checkpoints,          options.positions};
+}
+
+Result<Findings> compare_part(const trace::Trace& reference, const trace::Trace& suspect,
+                              const model::Model* model, CompareOptions options, const Part& part) {
+  const auto started = std::chrono::steady_clock::now();
+  if (options.budget > 0)
+    return error(
+        "a part judges the same rows on every machine, and what a budget affords depends on the "
+        "machine; choose positions instead");
+  const Traces traces{reference, suspect};
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  options.rows = true;
+  Comparison work;
+  work.tokens = compare_tokens(reference.manifest(), suspect.manifest());
+  LS_TRY(Scope scope, decide_scope(traces, model, options, work));
+  scope.stretch = stretch_of(part, work.checkpoints, scope);
+  measure(traces, scope, threads, work);
+  if (scope.program() != nullptr) judge_rows(scope, *model, options, threads, work);
+  Findings out;
+  out.part = part;
+  out.identity = identity_of(traces, model, options);
+  const auto found = scope.stretch.of(work.checkpoints);
+  out.checkpoints.assign(std::make_move_iterator(found.begin()),
+                         std::make_move_iterator(found.end()));
+  out.choices = work.choices;
+  out.logits = std::move(work.logits);
+  out.failure = options.products().failure();
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return out;
+}
+
+}  // namespace lockstep::parity
