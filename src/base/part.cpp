@@ -1,11 +1,29 @@
 #include "base/part.h"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep {
+
+std::vector<int64_t> deal(std::span<const double> work, int64_t parts) {
+  std::vector<int64_t> out(work.size());
+  std::iota(out.begin(), out.end(), int64_t{1});
+  if (parts >= std::ssize(work)) return out;
+  const double all = std::accumulate(work.begin(), work.end(), 0.0);
+  double before = 0;
+  // An item goes to the part that has its middle.
+  for (size_t i = 0; i < work.size(); ++i) {
+    const double place = (before + work[i] / 2) / all;
+    out[i] =
+        std::clamp<int64_t>(static_cast<int64_t>(place * static_cast<double>(parts)) + 1, 1, parts);
+    before += work[i];
+  }
+  return out;
+}
 
 Result<void> check_parts(std::span<const Part> parts, std::span<const std::string> sources,
                          bool partial) {

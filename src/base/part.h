@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -14,6 +15,10 @@ struct Part {
   int64_t of = 1;
   bool operator==(const Part&) const = default;
 };
+
+// By item: the part, from 1, that it belongs to. Each part gets neighbours with about the same
+// work; where there are as many parts as items, one item each.
+std::vector<int64_t> deal(std::span<const double> work, int64_t parts);
 
 // An error unless the files `sources` hold each part of the same number of parts once.
 // `partial`: some may be missing.

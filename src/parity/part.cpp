@@ -1,7 +1,7 @@
 #include "parity/part.h"
 
+#include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "base/parallel.h"
 #include "gguf/fingerprint.h"
@@ -30,22 +30,14 @@ double work_on(const CheckpointResult& result, const Scope& scope) {
   return work;
 }
 
-// Every checkpoint goes to the part that has its middle, where all work is cut into equal parts.
 Stretch stretch_of(const Part& part, const std::vector<CheckpointResult>& checkpoints,
                    const Scope& scope) {
   std::vector<double> work;
   for (const CheckpointResult& result : checkpoints) work.push_back(work_on(result, scope));
-  const double all = std::accumulate(work.begin(), work.end(), 0.0);
-  const auto parts = static_cast<double>(part.of);
-  Stretch out{checkpoints.size(), checkpoints.size()};
-  double before = 0;
-  for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const auto owner = static_cast<int64_t>(parts * (before + work[i] / 2) / all) + 1;
-    before += work[i];
-    if (owner >= part.index) out.first = std::min(out.first, i);
-    if (owner > part.index) out.end = std::min(out.end, i);
-  }
-  return out;
+  const std::vector<int64_t> owners = deal(work, part.of);
+  const auto own = std::ranges::equal_range(owners, part.index);
+  return {static_cast<size_t>(own.begin() - owners.begin()),
+          static_cast<size_t>(own.end() - owners.begin())};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 
@@ -19,23 +20,32 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-bool is_in(const Job& job, const std::optional<Part>& part) {
-  return !part || job.group % part->of == part->index - 1;
+// Those of the part, or all.
+std::vector<Job> jobs_of_part(const Suite& suite, const std::vector<Job>& jobs,
+                              const std::optional<Part>& part) {
+  if (!part) return jobs;
+  const std::vector<int64_t> owners = deal_jobs(suite, jobs, part->of);
+  std::vector<Job> out;
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (owners[i] == part->index) out.push_back(jobs[i]);
+  return out;
 }
 
 // The results of an earlier run that are still of use.
 Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::vector<Job>& jobs,
-                                              const std::optional<Part>& part) {
+                                              const std::vector<Job>& own) {
   std::map<int64_t, CaseResult> out;
   if (resume == nullptr) return out;
   std::map<std::string, const Job*> by_id;
   for (const Job& job : jobs) by_id[job.id] = &job;
+  std::set<int64_t> wanted;
+  for (const Job& job : own) wanted.insert(job.index);
   bool related = resume->results.empty();  // a part may have none of the results
   for (const CaseResult& result : resume->results) {
     const auto found = by_id.find(result.id);
     if (found == by_id.end() || found->second->key != result.key) continue;
     related = true;
-    if (!is_in(*found->second, part)) continue;
+    if (!wanted.contains(found->second->index)) continue;
     CaseResult& kept = out[found->second->index] = result;
     kept.index = found->second->index;
     kept.known.clear();
@@ -55,7 +65,8 @@ Result<std::map<int64_t, CaseResult>> earlier(const Results* resume, const std::
 Result<Results> check(const Suite& suite, const CheckOptions& options, const Watching& watching) {
   const auto start = Clock::now();
   const std::vector<Job> jobs = jobs_of(suite);
-  LS_TRY(auto done, earlier(options.resume, jobs, options.part));
+  const std::vector<Job> own = jobs_of_part(suite, jobs, options.part);
+  LS_TRY(auto done, earlier(options.resume, jobs, own));
   Results out;
   out.name = suite.name;
   out.program = "lockstep " LOCKSTEP_VERSION;
@@ -67,13 +78,12 @@ Result<Results> check(const Suite& suite, const CheckOptions& options, const Wat
   LS_TRY(const std::unique_ptr<Runner> runner, Runner::create(suite, options.run));
 
   int64_t planned = 0;
-  for (const Job& job : jobs) planned += is_in(job, options.part) && !done.contains(job.index);
+  for (const Job& job : own) planned += done.contains(job.index) ? 0 : 1;
   if (watching.on_plan) watching.on_plan(planned);
   const auto cancelled = [&] { return options.run.cancel != nullptr && *options.run.cancel; };
   auto last_partial = start;
   double pause = kPartialSeconds;
-  for (const Job& job : jobs) {
-    if (!is_in(job, options.part)) continue;
+  for (const Job& job : own) {
     if (const auto found = done.find(job.index); found != done.end()) {
       out.results.push_back(std::move(found->second));
       continue;

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <map>
+
+#include "base/part.h"
 #include "suite/key.h"
 
 namespace lockstep::suite {
@@ -29,6 +33,31 @@ std::vector<Job> jobs_of(const Suite& suite) {
                        .suspect = suspect});
       }
   }
+  return out;
+}
+
+std::vector<int64_t> deal_jobs(const Suite& suite, const std::vector<Job>& jobs, int64_t parts) {
+  std::map<std::string, size_t> first;  // case of a model
+  for (size_t i = 0; i < suite.cases.size(); ++i) first.try_emplace(suite.cases[i].model, i);
+  struct Group {
+    size_t model;  // by its first case
+    int64_t group;
+    double engines = 1;  // the reference, and a suspect for each job
+  };
+  std::vector<Group> groups;  // jobs of one are neighbours
+  for (const Job& job : jobs) {
+    if (groups.empty() || groups.back().group != job.group)
+      groups.push_back({first.at(suite.cases[job.case_at].model), job.group});
+    groups.back().engines += 1;
+  }
+  std::ranges::stable_sort(groups, {}, &Group::model);
+  std::vector<double> work;
+  for (const Group& each : groups) work.push_back(each.engines);
+  const std::vector<int64_t> owners = deal(work, parts);
+  std::map<int64_t, int64_t> owner_of;
+  for (size_t i = 0; i < groups.size(); ++i) owner_of[groups[i].group] = owners[i];
+  std::vector<int64_t> out;
+  for (const Job& job : jobs) out.push_back(owner_of.at(job.group));
   return out;
 }
 

@@ -32,10 +32,11 @@ Result<Suite> parse_in(std::string_view text, const std::string& source, const s
   for (const TomlTable& table : cases) {
     LS_TRY(std::vector<Case> all, read_cases(table, suite, look));
     for (Case& one : all) {
-      // Cases without names are called after their models: the second one gets a number.
+      // Cases without a name of their own are called after their models: of several that are
+      // called alike the second one gets a number, since files are named after them.
       const std::string name = one.name;
       for (int count = 2; !names.insert(one.name).second; ++count) {
-        if (table.has("name"))
+        if (table.has("name") && all.size() == 1)
           return table.wrong(fmt::format("name: another case is called '{}' too", one.name));
         one.name = fmt::format("{}-{}", name, count);
       }

@@ -88,6 +88,9 @@ struct Job {
 
 // All of them, in the order of the suite.
 std::vector<Job> jobs_of(const Suite& suite);
+// By job: the part, from 1, that runs it. Jobs with the same reference trace stay together, and
+// prompts of the same model as far as parts have about as many jobs.
+std::vector<int64_t> deal_jobs(const Suite& suite, const std::vector<Job>& jobs, int64_t parts);
 // A key of all jobs: results of one suite have the same.
 std::string key_of(const std::vector<Job>& jobs);
 

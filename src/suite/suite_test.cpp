@@ -208,6 +208,51 @@ TEST(Suite, TextsHoldAnyCharacter) {
   EXPECT_EQ(read->cases[0].name, "__");  // two bytes that no file's name should have
 }
 
+TEST(Suite, CasesThatAreCalledAlikeGetFoldersOfTheirOwn) {
+  const auto read = parse_suite(
+      "[[case]]\nmodel = ['a/m.gguf', 'b/m.gguf']\nname = 'x'\nprompts = 'p'\nsuspects = 'cpu'\n"
+      "[[case]]\nmodel = ['a/m.gguf', 'c/m.gguf']\nprompts = ['p', 'q']\nsuspects = 'cpu'",
+      "x.toml");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  std::vector<std::string> ids;
+  for (const Job& job : jobs_of(*read)) ids.push_back(job.id);
+  EXPECT_EQ(ids, (std::vector<std::string>{"x.m/0/cpu", "x.m-2/0/cpu", "m/0/cpu", "m/1/cpu",
+                                           "m-2/0/cpu", "m-2/1/cpu"}));
+}
+
+TEST(Suite, PromptsOfAModelStayInOnePart) {
+  const auto read = parse_suite(
+      "[[case]]\nmodel = ['a', 'b']\nprompts = ['1', '2', '3', '4']\nsuspects = ['cpu', 'cuda']\n"
+      "[[case]]\nname = 'more'\nmodel = 'a'\nprompts = ['5', '6', '7', '8']\n"
+      "suspects = ['cpu', 'cuda']",
+      "x.toml");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const std::vector<Job> jobs = jobs_of(*read);
+  ASSERT_EQ(jobs.size(), 24u);
+  const auto models_of = [&](int64_t parts) {
+    const std::vector<int64_t> owners = deal_jobs(*read, jobs, parts);
+    std::vector<std::set<std::string>> out(static_cast<size_t>(parts));
+    std::vector<int64_t> count(static_cast<size_t>(parts));
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      out[static_cast<size_t>(owners[i] - 1)].insert(read->cases[jobs[i].case_at].model);
+      ++count[static_cast<size_t>(owners[i] - 1)];
+      if (i > 0 && jobs[i].group == jobs[i - 1].group) {
+        EXPECT_EQ(owners[i], owners[i - 1]);
+      }
+    }
+    EXPECT_LE(std::ranges::max(count) - std::ranges::min(count), 2) << parts;
+    return out;
+  };
+  using Models = std::vector<std::set<std::string>>;
+  EXPECT_EQ(models_of(3), (Models{{"a"}, {"a"}, {"b"}}));
+  EXPECT_EQ(models_of(6), (Models{{"a"}, {"a"}, {"a"}, {"a"}, {"b"}, {"b"}}));
+  EXPECT_EQ(models_of(1), (Models{{"a", "b"}}));
+  EXPECT_EQ(models_of(12).size(), 12u);
+  // More parts than prompts: some have nothing to do.
+  const std::vector<int64_t> owners = deal_jobs(*read, jobs, 255);
+  EXPECT_EQ(std::set<int64_t>(owners.begin(), owners.end()).size(), 12u);
+}
+
 TEST(SplitCommand, AsAShellWould) {
   using Words = std::vector<std::string>;
   EXPECT_EQ(*split_command("a b"), (Words{"a", "b"}));
