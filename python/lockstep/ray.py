@@ -25,6 +25,7 @@ from ._program import LockstepError, call, program
 from ._ray_task import LEAVINGS, Outcome, Part, SentFile
 
 MOST_PARTS = 100_000  # of `lockstep check --part`
+TASKS_AT_A_PLACE = 8  # for each place where a task can run: starting one costs some 50 ms
 TASK_VALUES = ("cache", "cache-limit", "goldens", "record-goldens", "min-coverage", "device", "threads")
 TASK_FLAGS = ("no-cache", "no-diagnosis")
 RESULT_VALUES = ("json", "junit", "markdown", "html", "history", "baseline")
@@ -40,7 +41,8 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     cluster.add_argument("--num-gpus", type=float, default=0, metavar="N", help="GPUs that a task takes (default 0)")
     cluster.add_argument("--memory-gb", type=float, metavar="N", help="memory that a task takes")
     cluster.add_argument("--retries", type=int, default=3, metavar="N", help="tries after the first (default 3)")
-    cluster.add_argument("--parts", type=int, metavar="N", help="number of tasks (default: one for each prompt)")
+    cluster.add_argument("--parts", type=int, metavar="N", help="number of tasks (default: 8 for each place "
+                         "where one can run, at most one for each prompt)")  # fmt: skip
     cluster.add_argument("--send", metavar="FOLDER", help="the nodes get this folder through Ray, with the suite in it: "
                          "for clusters without shared storage")  # fmt: skip
     cluster.add_argument("--send-limit", type=float, default=1, metavar="GB", help="that it may have (default 1)")
@@ -220,6 +222,8 @@ class Run:
             **resources, max_retries=given.retries, retry_exceptions=True, name="lockstep check"
         )
         tell_missing(ray.nodes(), resources)
+        if given.parts is None:
+            self.count = min(self.count, TASKS_AT_A_PLACE * places(ray.nodes(), resources))
         waiting = {remote.remote(part): part for part in self.parts(ray.put, mark)}
         try:
             while waiting and not ended_by:
@@ -235,6 +239,15 @@ class Run:
         finally:
             for reference in waiting:  # the run was ended
                 ray.cancel(reference, force=True)
+
+
+def places(nodes: Sequence[Dict[str, Any]], needed: Dict[str, Any]) -> int:
+    """How many tasks can run at the same time; 1 where none can yet."""
+    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+    taken = {names[name]: amount for name, amount in needed.items() if amount}
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    rooms = [min((has.get(name, 0) // amount for name, amount in taken.items()), default=has.get("CPU", 1)) for has in alive]
+    return max(1, int(sum(rooms)))
 
 
 def tell_missing(nodes: Sequence[Dict[str, Any]], needed: Dict[str, Any]) -> None:

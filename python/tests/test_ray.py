@@ -101,7 +101,8 @@ class PartTest(SuiteTest):
         outcome = self.run_part(out=str(self.root / "out"), return_bytes=10**9)
         found = json.loads(outcome.results)
         told = [(one["id"], one["status"]) for one in found["results"]]
-        self.assertEqual(told, [("c/1/cpu", "passed"), ("c/1/broken", "error")])
+        ends = (("cpu", "passed"), ("broken", "error"))
+        self.assertEqual(told, [(f"c/{i}/{name}", status) for i in (1, 2) for name, status in ends])
         self.assertEqual((found["commit"], found["part"]), ("0123456789abcdef", {"index": 2, "of": 2}))
         self.assertEqual((outcome.shared, (self.root / "out").exists()), (False, False))
         (self.root / "mark").touch()
@@ -119,7 +120,7 @@ class PartTest(SuiteTest):
         Path(self.values["suite"]).unlink()
         with unittest.mock.patch.object(tempfile, "tempdir", str(self.root)):
             found = json.loads(self.run_part(sent=files, sent_from=str(self.root)).results)
-        self.assertEqual(len(found["results"]), 2)
+        self.assertEqual(len(found["results"]), 4)
 
     def test_no_results(self):
         for more, words in (
@@ -197,6 +198,20 @@ class DriverTest(SuiteTest):
                 lockstep.ray.tell_missing(nodes, needed)
             self.assertIn(words, said.getvalue())
             self.assertEqual(said.getvalue() == "", words == "")
+
+    def test_places_for_tasks(self):
+        told = ((True, {"CPU": 5.0, "memory": 3e9}), (False, {"CPU": 64.0}), (True, {"CPU": 2.0, "GPU": 2.0, "memory": 9e9}))
+        nodes = [{"Alive": alive, "Resources": resources} for alive, resources in told]
+        for needed, places in (
+            ({"num_cpus": 1, "num_gpus": 0}, 7),
+            ({"num_cpus": 2, "num_gpus": 0}, 3),
+            ({"num_cpus": 0.5, "num_gpus": 0}, 14),
+            ({"num_cpus": 1, "num_gpus": 1}, 2),
+            ({"num_cpus": 1, "num_gpus": 0, "memory": 2e9}, 3),
+            ({"num_cpus": 0, "num_gpus": 0}, 7),
+            ({"num_cpus": 99, "num_gpus": 0}, 1),
+        ):
+            self.assertEqual(lockstep.ray.places(nodes, needed), places, needed)
 
     def test_wrong_use(self):
         for more in (["--retries=-1"], ["--num-cpus=nan"], ["--parts=0"], ["--bogus"], ["second.toml"]):
