@@ -130,9 +130,10 @@ def call_program(command: List[str], folder: str, environment: Dict[str, str]) -
     if child.returncode in (0, 1):
         return
     text = said.decode("utf-8", "replace").strip().removeprefix("lockstep: ")
+    name = f"lockstep {command[1]}"
     if child.returncode < 0:
-        text = f"lockstep check was ended by signal {-child.returncode}. {text}".strip()
-    raise RuntimeError(text or f"lockstep check ended with the status {child.returncode}")
+        text = f"{name} was ended by signal {-child.returncode}. {text}".strip()
+    raise RuntimeError(text or f"{name} ended with the status {child.returncode}")
 
 
 def collect(out: Path, ids: List[str], limit: int, outcome: Outcome) -> None:
@@ -190,6 +191,39 @@ def moved_option(option: str, old: str, new: Path) -> str:
     """As moved, of --goldens=PATH; of other options nothing changes."""
     name, _, value = option.partition("=")
     return f"{name}={moved(value, old, new)}" if value.startswith("/") else option
+
+
+@dataclass
+class ComparePart:
+    """A part of one comparison: `lockstep compare --part`."""
+
+    index: int
+    of: int
+    folder: str  # that the run was started in
+    program: str  # on the machine that the run was started on
+    arguments: List[str] = field(default_factory=list)  # traces, model and options
+
+    def name(self) -> str:
+        return f"part {self.index} of {self.of}"
+
+
+def run_compare(part: ComparePart) -> bytes:
+    """What the part finds, as its file has it."""
+    if not os.path.exists(part.folder):
+        raise RuntimeError(f"{part.folder} is not there: put it on storage that all nodes share")
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as own:
+        found = Path(own) / "part.json"
+        command = [program_here(part.program), "compare", *part.arguments, f"--part={part.index}/{part.of}", f"--output={found}"]
+        call_program(command, part.folder, dict(os.environ))
+        return found.read_bytes()
+
+
+def compare_task(part: ComparePart) -> bytes:
+    """As run_compare; what it raises names the node."""
+    try:
+        return run_compare(part)
+    except Exception as problem:
+        raise RuntimeError(f"node {socket.gethostname()}: {problem}") from None
 
 
 def task(part: Part) -> Outcome:

@@ -2,6 +2,8 @@
 
 The suite is cut into parts, as `lockstep check --part` does it, and each part is a task of Ray. `lockstep check --merge` makes
 one result of all parts: files and exit status are those of one machine. docs/check.md tells of suites.
+
+python -m lockstep.ray compare REFERENCE SUSPECT [options] does the same with one large comparison (_ray_compare.py).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _ray_task
 from ._program import LockstepError, call, program
@@ -26,21 +28,27 @@ from ._ray_task import LEAVINGS, Outcome, Part, SentFile
 
 MOST_PARTS = 100_000  # of `lockstep check --part`
 TASKS_AT_A_PLACE = 8  # for each place where a task can run: starting one costs some 50 ms
+CLUSTER_NUMBERS = (("num_cpus", 0), ("num_gpus", 0), ("retries", 0), ("parts", 1), ("memory_gb", 0))
 TASK_VALUES = ("cache", "cache-limit", "goldens", "record-goldens", "min-coverage", "device", "threads")
 TASK_FLAGS = ("no-cache", "no-diagnosis")
 RESULT_VALUES = ("json", "junit", "markdown", "html", "history", "baseline")
 PATHS = ("cache", "goldens", "record-goldens", *RESULT_VALUES)
 
 
-def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m lockstep.ray", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("suite", metavar="SUITE", help="TOML file of cases (docs/check.md)")
+def add_cluster(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     cluster = parser.add_argument_group("the cluster")
     cluster.add_argument("--address", help="of the cluster (default: $RAY_ADDRESS, or one that runs here, or a new one)")
     cluster.add_argument("--num-cpus", type=float, default=1, metavar="N", help="cores that a task takes (default 1)")
     cluster.add_argument("--num-gpus", type=float, default=0, metavar="N", help="GPUs that a task takes (default 0)")
     cluster.add_argument("--memory-gb", type=float, metavar="N", help="memory that a task takes")
     cluster.add_argument("--retries", type=int, default=3, metavar="N", help="tries after the first (default 3)")
+    return cluster
+
+
+def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m lockstep.ray", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("suite", metavar="SUITE", help="TOML file of cases (docs/check.md)")
+    cluster = add_cluster(parser)
     cluster.add_argument("--parts", type=int, metavar="N", help="number of tasks (default: 8 for each place "
                          "where one can run, at most one for each prompt)")  # fmt: skip
     cluster.add_argument("--send", metavar="FOLDER", help="the nodes get this folder through Ray, with the suite in it: "
@@ -56,11 +64,15 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     for name in TASK_FLAGS:
         check.add_argument(f"--{name}", action="store_true")
     given = parser.parse_args(arguments)
-    for name, least in (("num_cpus", 0), ("num_gpus", 0), ("retries", 0), ("parts", 1), ("memory_gb", 0), ("send_limit", 0)):
-        value = getattr(given, name)
-        if value is not None and not least <= value < float("inf"):
-            parser.error(f"--{name.replace('_', '-')}: found {value}, expected {least} or more")
+    check_numbers(parser, given, (*CLUSTER_NUMBERS, ("send_limit", 0)))
     return given
+
+
+def check_numbers(parser: argparse.ArgumentParser, given: argparse.Namespace, least: Sequence[Tuple[str, int]]) -> None:
+    for name, smallest in least:
+        value = getattr(given, name)
+        if value is not None and not smallest <= value < float("inf"):
+            parser.error(f"--{name.replace('_', '-')}: found {value}, expected {smallest} or more")
 
 
 def flags(given: argparse.Namespace, names: Sequence[str]) -> List[str]:
@@ -214,14 +226,7 @@ class Run:
     def on_cluster(self, ray: Any, mark: Optional[Path]) -> None:
         """All parts as tasks, each taken as it ends."""
         given = self.given
-        resources: Dict[str, Any] = {"num_cpus": given.num_cpus, "num_gpus": given.num_gpus}
-        if given.memory_gb is not None:
-            resources["memory"] = int(given.memory_gb * 1e9)
-        ray.cloudpickle.register_pickle_by_value(_ray_task)
-        remote = ray.remote(_ray_task.task).options(
-            **resources, max_retries=given.retries, retry_exceptions=True, name="lockstep check"
-        )
-        tell_missing(ray.nodes(), resources)
+        remote, resources = remote_of(ray, given, _ray_task.task, "lockstep check")
         if given.parts is None:
             self.count = min(self.count, TASKS_AT_A_PLACE * places(ray.nodes(), resources))
         waiting = {remote.remote(part): part for part in self.parts(ray.put, mark)}
@@ -239,6 +244,16 @@ class Run:
         finally:
             for reference in waiting:  # the run was ended
                 ray.cancel(reference, force=True)
+
+
+def remote_of(ray: Any, given: argparse.Namespace, task: Any, name: str) -> Tuple[Any, Dict[str, Any]]:
+    """A task that the cluster can run, and what it takes."""
+    resources: Dict[str, Any] = {"num_cpus": given.num_cpus, "num_gpus": given.num_gpus}
+    if given.memory_gb is not None:
+        resources["memory"] = int(given.memory_gb * 1e9)
+    ray.cloudpickle.register_pickle_by_value(_ray_task)
+    tell_missing(ray.nodes(), resources)
+    return ray.remote(task).options(**resources, max_retries=given.retries, retry_exceptions=True, name=name), resources
 
 
 def places(nodes: Sequence[Dict[str, Any]], needed: Dict[str, Any]) -> int:
@@ -307,7 +322,11 @@ def run(given: argparse.Namespace, ray: Any) -> int:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    given = parse(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    from . import _ray_compare
+
+    compares = list(arguments[:1]) == ["compare"]
+    given = _ray_compare.parse(arguments[1:]) if compares else parse(arguments)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -315,7 +334,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"lockstep.ray: Ray is not there: {problem}; pip install ray", file=sys.stderr)
         return 2
     try:
-        return run(given, ray)
+        return _ray_compare.run(given, ray) if compares else run(given, ray)
     except (LockstepError, OSError) as problem:
         print(f"lockstep.ray: {problem}", file=sys.stderr)
         return 2

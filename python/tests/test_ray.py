@@ -11,6 +11,7 @@ import unittest.mock
 from pathlib import Path
 
 import lockstep
+import lockstep._ray_compare
 import lockstep.ray
 from lockstep import _ray_task
 from lockstep._ray_task import Outcome, Part, SentFile
@@ -212,6 +213,32 @@ class DriverTest(SuiteTest):
             ({"num_cpus": 99, "num_gpus": 0}, 1),
         ):
             self.assertEqual(lockstep.ray.places(nodes, needed), places, needed)
+
+    def test_one_comparison_in_parts(self):
+        for device in ("reference", "cpu"):
+            lockstep.run(model=MODEL, tokens=[5, 7, 9], max_tokens=2, device=device, trace=self.root / device)
+        traces = [str(self.root / "reference"), str(self.root / "cpu")]
+        page = self.root / "page.html"
+        given = lockstep._ray_compare.parse([*traces, "-m", str(MODEL), f"--html={page}", "--checkpoints=layers,logits"])
+        files = []
+        parts = lockstep._ray_compare.parts_of(given, 3)
+        for part in reversed(parts):
+            files.append(self.root / f"{part.index}.json")
+            files[-1].write_bytes(_ray_task.run_compare(part))
+        self.assertEqual(json.loads(files[0].read_text())["part"], {"index": 3, "of": 3})
+        self.assertEqual(lockstep._ray_compare.merge(given, files), 0)
+        self.assertTrue(page.exists())
+        self.assertEqual([part.name() for part in parts], ["part 1 of 3", "part 2 of 3", "part 3 of 3"])
+        parts[0].arguments[1] = "nowhere"
+        with self.assertRaisesRegex(RuntimeError, "nowhere: no such file or folder"):
+            _ray_task.run_compare(parts[0])
+        parts[0].folder = "/nowhere"
+        with self.assertRaisesRegex(RuntimeError, "/nowhere is not there: put it on storage that all nodes share"):
+            _ray_task.run_compare(parts[0])
+        for more in (["--retries=-1"], ["--parts=0"], ["third"]):
+            with self.subTest(more=more), contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as ended:
+                lockstep._ray_compare.parse(["a", "b", *more])
+            self.assertEqual(ended.exception.code, 2)
 
     def test_wrong_use(self):
         for more in (["--retries=-1"], ["--num-cpus=nan"], ["--parts=0"], ["--bogus"], ["second.toml"]):

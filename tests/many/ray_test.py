@@ -162,6 +162,32 @@ class RayTest(unittest.TestCase):
         self.assertEqual(found["results"], self.alone(self.suite(6, seconds=1))["results"])
         self.assertEqual((found["complete"], found["passed"], found["errors"]), (True, 6, 1))
 
+    def test_one_comparison_in_parts(self):
+        traces = [self.root / "reference", self.root / "cpu"]
+        for trace in traces:
+            subprocess.run([PROGRAM, "run", "-m", "haiku", "--tokens", "5,7,9", "-n", "3", "--device", trace.name, "--trace", trace],
+                           check=True, capture_output=True, env=self.environment)  # fmt: skip
+        shard = sorted(traces[1].glob("*.safetensors"))[-1]
+        shard.write_bytes(shard.read_bytes()[:-2] + bytes([0x80, 0x44]))  # the last number becomes about 1000
+        cluster, _ = self.cluster("a", "b")
+
+        def told(*command, status):
+            done = subprocess.run([*map(str, command)], env=self.environment, capture_output=True, text=True, cwd=self.root)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            return re.sub(r'"seconds": [\d.e-]+', "", done.stdout), done.stderr
+
+        arguments = ["reference", "cpu", "-m", "haiku", "--json"]
+        alone, _ = told(PROGRAM, "compare", *arguments, status=1)
+        self.assertEqual(json.loads(alone.replace("\n ,", ""))["first_defect"]["checkpoint"], "logits")
+        ray_compare = [sys.executable, "-m", "lockstep.ray", "compare", "--address", cluster.address]
+        for more, count in ((["--parts=5"], 5), ([], 2)):
+            merged, said = told(*ray_compare, *arguments, *more, status=1)
+            self.assertEqual(merged, alone, said)
+            self.assertIn(f"[{count}/{count}] part", said)
+        shutil.rmtree(traces[1])
+        _, said = told(*ray_compare, *arguments, "--retries=1", status=2)
+        self.assertRegex(said, "lockstep.ray: part . of 2 failed 2 times: node .*: .*cpu: no such file or folder")
+
     def test_a_slow_node_and_a_run_that_is_ended(self):
         suite = self.suite(8, seconds=0.3)
         cluster, _ = self.cluster("fast", "slow")
