@@ -1,4 +1,4 @@
-"""suites/peers.toml: llama.cpp and transformers through `lockstep check`."""
+"""suites/peers.toml: llama.cpp, ik_llama.cpp and transformers through `lockstep check`."""
 
 import json
 import os
@@ -26,6 +26,15 @@ def make_models(folder):
         model.float().save_pretrained(folder / arch)
 
 
+def ik_llama():
+    """The folder of the program that records ik_llama.cpp. LOCKSTEP_IK_LLAMA names one that is built already."""
+    place = Path(os.environ.get("LOCKSTEP_IK_LLAMA", WORK / "ik"))
+    if not (place / "bin" / "ik_llama").exists():
+        print("building ik_llama.cpp (half an hour on two cores)", file=sys.stderr, flush=True)
+        subprocess.run([Path(__file__).with_name("build_ik_llama"), place], check=True, stdout=subprocess.DEVNULL)
+    return place / "bin"
+
+
 def main():
     report = Report("suite")
     place = ROOT / "build" / "peer" / "suite"  # where the suite looks
@@ -35,7 +44,7 @@ def main():
     output.unlink(missing_ok=True)
     shutil.rmtree(failed, ignore_errors=True)
     # `capture` takes the Python that has the engines: this one.
-    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    paths = os.pathsep.join([str(Path(sys.executable).parent), str(ik_llama()), os.environ["PATH"]])
     done = subprocess.run([LOCKSTEP, "check", ROOT / "suites" / "peers.toml", "--json", output, "--out", failed],
                           env=os.environ | {"PATH": paths})  # fmt: skip
     report.case("exit status 0", done.returncode == 0, f"{done.returncode}")
