@@ -155,6 +155,12 @@ void declare_sizes(CLI::App& app, Flags& flags) {
   set.add(app, "--head-size", &Spec::head_size, "Size of a head; 0: width / heads");
   set.add(app, "--value-size", &Spec::value_size, "Size of a head's values; 0: the head size");
   set.add(app, "--feed-forward", &Spec::feed_forward, "Width of the feed-forward part");
+  set.add(app, "--experts", &Spec::experts, "Experts in place of the feed-forward part; 0: none");
+  set.add(app, "--experts-used", &Spec::experts_used, "Experts that a token chooses");
+  set.add(app, "--expert-size", &Spec::expert_feed_forward,
+          "Width of an expert; 0: that of the feed-forward part");
+  set.add(app, "--shared-expert-size", &Spec::shared_feed_forward,
+          "Width of the expert that all tokens share; 0: there is none");
   flags.vocabulary = set.add(app, "--vocab", &Spec::vocabulary,
                              "Tokens (default with --tokenizer: as many as that has)");
   set.add(app, "--context", &Spec::context, "Trained context");

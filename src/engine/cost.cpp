@@ -17,12 +17,17 @@ int64_t whole(const std::optional<op::Weight>& weight) {
 }
 
 // What one token needs of the op's weights.
-int64_t weight_bytes(const op::What& what) {
+int64_t weight_bytes(const op::Program& program, const op::Op& op) {
+  const op::What& what = op.what;
   if (const auto* embed = std::get_if<op::Embed>(&what)) return embed->table.row_bytes();
   if (const auto* norm = std::get_if<op::Norm>(&what))
     return whole(norm->weight) + whole(norm->bias);
   if (const auto* linear = std::get_if<op::Linear>(&what))
     return whole(linear->weight) + whole(linear->bias);
+  if (const auto* choose = std::get_if<op::Choose>(&what)) return whole(choose->bias);
+  if (const auto* experts = std::get_if<op::ExpertLinear>(&what))
+    return (whole(experts->weight) + whole(experts->bias)) / experts->experts *
+           program.value(op.inputs[1]).width;
   return 0;
 }
 
@@ -48,7 +53,7 @@ Traffic generation_traffic(const op::Program& program, int64_t tokens, std::stri
   LS_CHECK(tokens > 0);
   Traffic traffic;
   for (const op::Op& step : program.ops) {
-    traffic.weight_bytes += weight_bytes(step.what);
+    traffic.weight_bytes += weight_bytes(program, step);
     if (const auto* attention = std::get_if<op::Attention>(&step.what)) {
       const int64_t numbers = attention->kv_heads * (attention->head_size + attention->value_size);
       traffic.kv_bytes += positions_seen(*attention, tokens) / static_cast<double>(tokens) *
@@ -66,6 +71,10 @@ double prompt_multiply_adds(const op::Program& program, int64_t tokens) {
       const bool head = step.outputs.front() == program.head;
       sum += static_cast<double>(head ? 1 : tokens) * static_cast<double>(linear->weight.rows) *
              static_cast<double>(linear->weight.columns);
+    } else if (const auto* experts = std::get_if<op::ExpertLinear>(&step.what)) {
+      sum += static_cast<double>(tokens) *
+             static_cast<double>(program.value(step.outputs[0]).width) *
+             static_cast<double>(experts->weight.columns);
     } else if (const auto* attention = std::get_if<op::Attention>(&step.what)) {
       sum += positions_seen(*attention, tokens) * static_cast<double>(attention->heads) *
              static_cast<double>(attention->head_size + attention->value_size);

@@ -24,6 +24,12 @@ std::vector<const op::Weight*> weights_of(const op::Program& program) {
       add(linear->weight);
       if (linear->bias) add(*linear->bias);
     }
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what)) {
+      add(experts->weight);
+      if (experts->bias) add(*experts->bias);
+    }
+    if (const auto* choose = std::get_if<op::Choose>(&op.what); choose != nullptr && choose->bias)
+      add(*choose->bias);
     if (const auto* norm = std::get_if<op::Norm>(&op.what)) {
       add(norm->weight);
       if (norm->bias) add(*norm->bias);

@@ -14,6 +14,8 @@ class Planner {
       const op::Op& op = program_.ops[i];
       if (std::holds_alternative<op::Linear>(op.what))
         add_product(i);
+      else if (std::holds_alternative<op::ExpertLinear>(op.what))
+        add_experts(i);
       else if (std::holds_alternative<op::Attention>(op.what))
         add_attention(i);
       else
@@ -49,6 +51,16 @@ class Planner {
     prepared_ = input;
     flush();
     plan_.stages.push_back({Stage::Kind::kProducts, {}, {op}});
+  }
+
+  void add_experts(size_t op) {
+    if (!plan_.stages.empty() && plan_.stages.back().kind == Stage::Kind::kExperts &&
+        program_.ops[plan_.stages.back().ops[0]].inputs == program_.ops[op].inputs) {
+      plan_.stages.back().ops.push_back(op);
+      return;
+    }
+    flush();
+    plan_.stages.push_back({Stage::Kind::kExperts, {}, {op}});
   }
 
   void add_attention(size_t op) {

@@ -12,6 +12,7 @@ struct Stage {
   enum class Kind {
     kRows,      // ops on one token at a time: whoever takes a token takes it through all of them
     kProducts,  // Linear ops with the same input: their rows are shared out
+    kExperts,   // ExpertLinear ops with the same inputs
     kAttention,
   };
   // What a kRows stage does, one after another.

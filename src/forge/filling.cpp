@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kLogitDeviation = 2.5;
 constexpr double kScoreDeviation = 2;
-constexpr double kNormSpread = 0.1;  // of norm weights around their mean
+constexpr double kRouterDeviation = 1.5;  // experts differ, and several count
+constexpr double kNormSpread = 0.1;       // of norm weights around their mean
 constexpr double kBiasDeviation = 0.1;
 
 // Queries and keys share what brings q · k times the attention scale to its deviation.
@@ -21,6 +22,14 @@ double query_gain(const model::Config& config) {
 // All branches together add about 1 to the stream's variance.
 double branch_gain(const model::Config& config) {
   return 1 / (config.residual_scale * std::sqrt(2 * static_cast<double>(config.layers)));
+}
+
+// Undoes what the weights of the chosen experts take from the sum of their results. About: the
+// largest of many normal numbers stand close to each other.
+double mix_gain(const model::Config& config) {
+  const auto used = static_cast<double>(config.experts.used);
+  if (config.experts.normalize) return std::sqrt(used) / config.experts.scale;
+  return std::sqrt(static_cast<double>(config.experts.count)) / config.experts.scale;
 }
 
 // The embedding enters the stream smaller than what the branches add; otherwise the logit of the
@@ -65,8 +74,11 @@ Filling filling_of(const gguf::TensorPlan& tensor, const Spec& spec, const model
   const double even = 1 / std::sqrt(static_cast<double>(tensor.dims[0]));
   if (is_one_of(name, {"attn_q.weight", "attn_k.weight", "attn_qkv.weight"}))
     return {.deviation = even * query_gain(config)};
-  if (is_one_of(name, {"attn_output.weight", "ffn_down.weight"}))
+  if (is_one_of(name, {"attn_output.weight", "ffn_down.weight", "ffn_down_shexp.weight"}))
     return {.deviation = even * branch_gain(config)};
+  if (name == "ffn_down_exps.weight")
+    return {.deviation = even * branch_gain(config) * mix_gain(config)};
+  if (name == "ffn_gate_inp.weight") return {.deviation = even * kRouterDeviation};
   return {.deviation = even};
 }
 

@@ -49,11 +49,16 @@ Result<void> check_ranges(const Spec& spec) {
   for (const auto& [what, count] : counts)
     if (count < 1 || count > INT32_MAX)
       return error("{}: found {}, expected 1 to {}", what, count, INT32_MAX);
-  const std::pair<const char*, int64_t> options[] = {{"KV heads", spec.kv_heads},
-                                                     {"head size", spec.head_size},
-                                                     {"value size", spec.value_size},
-                                                     {"window", spec.window},
-                                                     {"rope dimensions", spec.rope_dims}};
+  const std::pair<const char*, int64_t> options[] = {
+      {"KV heads", spec.kv_heads},
+      {"head size", spec.head_size},
+      {"value size", spec.value_size},
+      {"window", spec.window},
+      {"experts", spec.experts},
+      {"experts used", spec.experts_used},
+      {"expert size", spec.expert_feed_forward},
+      {"shared expert size", spec.shared_feed_forward},
+      {"rope dimensions", spec.rope_dims}};
   for (const auto& [what, count] : options)
     if (count < 0 || count > INT32_MAX)
       return error("{}: found {}, expected 0 or more", what, count);
@@ -99,6 +104,36 @@ Result<void> check_scales(const Spec& spec, const model::Architecture& arch) {
   return {};
 }
 
+// Small numbers for what a mixture of experts must have and nobody asked for.
+Spec with_experts(Spec spec, const model::Architecture& arch) {
+  if (!arch.experts) return spec;
+  if (spec.experts == 0) spec.experts = 8;
+  if (spec.experts_used == 0) spec.experts_used = std::min<int64_t>(2, spec.experts);
+  if (arch.shared_gate && spec.shared_feed_forward == 0)
+    spec.shared_feed_forward = spec.feed_forward;
+  return spec;
+}
+
+Result<void> check_experts(const Spec& spec) {
+  if (spec.experts == 0) {
+    if (spec.experts_used != 0 || spec.expert_feed_forward != 0 || spec.shared_feed_forward != 0)
+      return error("sizes of experts: found some, but no number of experts");
+    return {};
+  }
+  if (spec.experts_used < 1 || spec.experts_used > spec.experts)
+    return error("experts used: found {}, expected 1 to {}", spec.experts_used, spec.experts);
+  return {};
+}
+
+void add_experts(const Spec& spec, Entries& out) {
+  out.count("expert_count", spec.experts);
+  out.count("expert_used_count", spec.experts_used);
+  if (spec.expert_feed_forward != 0)
+    out.count("expert_feed_forward_length", spec.expert_feed_forward);
+  if (spec.shared_feed_forward != 0)
+    out.count("expert_shared_feed_forward_length", spec.shared_feed_forward);
+}
+
 // The factor of rotated numbers that makes up for attention spread over a longer context.
 double long_context_magnitude(const Spec& spec) {
   const auto original = static_cast<double>(spec.rope_factors.original_context);
@@ -133,11 +168,13 @@ Result<const model::Architecture*> architecture_of(const Spec& spec) {
 
 }  // namespace
 
-Result<std::vector<gguf::Entry>> metadata_of(const Spec& spec) {
-  LS_TRY(const model::Architecture* arch, architecture_of(spec));
+Result<std::vector<gguf::Entry>> metadata_of(const Spec& asked) {
+  LS_TRY(const model::Architecture* arch, architecture_of(asked));
+  const Spec spec = with_experts(asked, *arch);
   LS_TRY_VOID(check_ranges(spec));
   LS_TRY_VOID(check_rope(spec, *arch));
   LS_TRY_VOID(check_scales(spec, *arch));
+  LS_TRY_VOID(check_experts(spec));
 
   Entries out(spec.arch);
   out.general("general.architecture", spec.arch);
@@ -160,6 +197,7 @@ Result<std::vector<gguf::Entry>> metadata_of(const Spec& spec) {
   out.real(arch->norm == op::Norm::Kind::kRms ? "attention.layer_norm_rms_epsilon"
                                               : "attention.layer_norm_epsilon",
            spec.epsilon);
+  if (spec.experts != 0) add_experts(spec, out);
   if (spec.window != 0) out.count("attention.sliding_window", spec.window);
   if (arch->positions != model::Architecture::Positions::kLearned) add_rope(spec, head_size, out);
   if (arch->scales) {

@@ -87,9 +87,37 @@ TEST(Plan, EveryArchitectureIsPlannedFromItsForwardPass) {
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_NE(find(*plan, "token_embd.weight"), nullptr);
     EXPECT_NE(find(*plan, "output.weight"), nullptr);
-    EXPECT_NE(find(*plan, "blk.1.ffn_down.weight"), nullptr);
-    EXPECT_EQ(find(*plan, "blk.2.ffn_down.weight"), nullptr);
+    const std::string down = arch.experts ? "ffn_down_exps.weight" : "ffn_down.weight";
+    EXPECT_NE(find(*plan, "blk.1." + down), nullptr);
+    EXPECT_EQ(find(*plan, "blk.2." + down), nullptr);
   }
+}
+
+TEST(Plan, ExpertsFollowTheSpec) {
+  Spec spec{.feed_forward = 48, .experts = 5, .experts_used = 3};
+  spec.width = 256;
+  spec.type = "q4_k_m";
+  const auto dims = [](const Plan& plan, const char* name) {
+    const gguf::TensorPlan* tensor = find(plan, name);
+    return tensor != nullptr ? tensor->dims : std::vector<int64_t>{};
+  };
+  Plan plan = *plan_model(spec);
+  EXPECT_EQ(dims(plan, "blk.0.ffn_gate_inp.weight"), (std::vector<int64_t>{256, 5}));
+  EXPECT_EQ(dims(plan, "blk.0.ffn_gate_exps.weight"), (std::vector<int64_t>{256, 48, 5}));
+  EXPECT_EQ(dims(plan, "blk.0.ffn_down_exps.weight"), (std::vector<int64_t>{48, 256, 5}));
+  EXPECT_EQ(find(plan, "blk.0.ffn_gate.weight"), nullptr);
+  EXPECT_EQ(find(plan, "blk.0.ffn_gate_shexp.weight"), nullptr);
+  // Routers keep their digits.
+  EXPECT_EQ(format_of(plan, "blk.0.ffn_gate_inp.weight"), "F32");
+  EXPECT_EQ(format_of(plan, "blk.0.ffn_up_exps.weight"), "Q4_K");
+  spec.arch = "qwen2moe";
+  spec.expert_feed_forward = 32;
+  plan = *plan_model(spec);
+  EXPECT_EQ(dims(plan, "blk.1.ffn_up_exps.weight"), (std::vector<int64_t>{256, 32, 5}));
+  EXPECT_EQ(dims(plan, "blk.1.ffn_up_shexp.weight"), (std::vector<int64_t>{256, 48}));
+  EXPECT_EQ(dims(plan, "blk.1.ffn_gate_inp_shexp.weight"), std::vector<int64_t>{256});
+  spec.biases = true;
+  EXPECT_EQ(find(*plan_model(spec), "blk.1.ffn_up_exps.bias"), nullptr);
 }
 
 TEST(Plan, OptionalTensorsFollowTheSpec) {
@@ -158,6 +186,12 @@ TEST(Plan, BadSpecsAreErrorsThatSayWhatIsWrong) {
   EXPECT_PRED2(contains,
                error_of({.rope_scaling = {.kind = RopeScaling::Kind::kYarn, .factor = 2}}),
                "original context 0");
+  EXPECT_PRED2(contains, error_of({.experts = 4}), "experts used: found 0, expected 1 to 4");
+  EXPECT_PRED2(contains, error_of({.experts = 4, .experts_used = 5}), "found 5, expected 1 to 4");
+  EXPECT_PRED2(contains, error_of({.experts_used = 1}), "but no number of experts");
+  EXPECT_PRED2(contains, error_of({.experts = -1}), "experts: found -1, expected 0 or more");
+  EXPECT_PRED2(contains, error_of({.arch = "gpt2", .experts = 4, .experts_used = 2}),
+               "gpt2 has no experts");
   Spec spec;
   spec.tokenizer = {
       {"tokenizer.ggml.tokens", gguf::Value{gguf::Array{std::vector<std::string>(300, "a")}}}};

@@ -26,6 +26,13 @@ uint64_t mix(uint64_t seed, std::string_view text) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
+// All dimensions but the first: the matrices of experts lie one below the other.
+int64_t rows_of(const gguf::TensorPlan& tensor) {
+  int64_t rows = 1;
+  for (const int64_t dim : std::span(tensor.dims).subspan(1)) rows *= dim;
+  return rows;
+}
+
 // Short enough that a narrow row still has several.
 int64_t piece_values(const quant::FormatInfo& format, int64_t columns) {
   const int64_t piece = std::min(columns / 8, kLargestPiece) / format.block_values;
@@ -64,12 +71,11 @@ TensorSource::TensorSource(const gguf::TensorPlan& tensor, Filling filling, uint
                            Pools& pools)
     : format_(*tensor.format),
       columns_(tensor.dims[0]),
-      rows_(tensor.dims.size() > 1 ? tensor.dims[1] : 1),
+      rows_(rows_of(tensor)),
       chunk_rows_(std::max<int64_t>(kChunkValues / columns_, 1)),
       piece_values_(piece_values(format_, columns_)),
       filling_(std::move(filling)),
       seed_(mix(seed, tensor.name)) {
-  LS_CHECK(tensor.dims.size() <= 2, "tensor {} is no matrix", tensor.name);
   LS_CHECK(filling_.fixed.empty() || static_cast<int64_t>(filling_.fixed.size()) == columns_,
            "tensor {} has {} columns, but {} values", tensor.name, columns_, filling_.fixed.size());
   const bool pooled = rows_ > 1 && filling_.mean == 0 && rows_ > kAlwaysFresh / columns_ &&

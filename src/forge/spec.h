@@ -40,6 +40,10 @@ struct Spec {
   int64_t head_size = 0;   // 0: width / heads
   int64_t value_size = 0;  // 0: the head size
   int64_t feed_forward = 192;
+  int64_t experts = 0;              // 0: none
+  int64_t experts_used = 0;         // for each token
+  int64_t expert_feed_forward = 0;  // 0: feed_forward
+  int64_t shared_feed_forward = 0;  // of the expert that all tokens share; 0: there is none
   int64_t vocabulary = 256;
   int64_t context = 256;
   int64_t window = 0;  // 0: none

@@ -31,8 +31,9 @@ struct Architecture {
     kGated,       // down(f(gate(x)) * up(x))
     kGatedFused,  // the same; ffn_up holds gate, then up
   };
-  // A bias that the file has is always used; some architectures are wrong without theirs.
-  enum class Bias { kIfPresent, kRequired };
+  // Where there may be a bias, one that the file has is used; some architectures are wrong without
+  // theirs.
+  enum class Bias { kNone, kIfPresent, kRequired };
 
   std::string_view name;  // as in general.architecture
 
@@ -48,6 +49,13 @@ struct Architecture {
   bool fused_qkv = false;
   FeedForward feed_forward = FeedForward::kGated;
   op::Activate::Kind activation = op::Activate::Kind::kSilu;
+
+  // Experts, where the file has them; a layer without them has the block above.
+  bool experts = false;                         // the architecture is nothing without them
+  op::Scoring scoring = op::Scoring::kSoftmax;  // where the file says nothing
+  bool normalized_experts = true;               // weights of the chosen sum to 1; the same
+  Bias expert_biases = Bias::kNone;             // of the router and of the experts
+  bool shared_gate = false;                     // the expert that all share has a gate
 
   Positions positions = Positions::kRopeAdjacent;
   int64_t unrotated_period = 0;  // of so many layers the last does not rotate; 0: all do

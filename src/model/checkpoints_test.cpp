@@ -58,6 +58,12 @@ Config config_of(const Architecture& arch, bool scales) {
   config.rope.dims = 22;
   config.rope.head_size = 22;
   config.windowed_rope = config.rope;
+  if (arch.experts) {
+    config.experts.count = 7;
+    config.experts.used = 3;
+    config.experts.feed_forward = 20;
+  }
+  if (arch.shared_gate) config.experts.shared_feed_forward = 24;
   if (scales)
     config.embedding_scale = config.residual_scale = config.logit_divisor = config.attention_scale =
         0.5;
@@ -66,10 +72,18 @@ Config config_of(const Architecture& arch, bool scales) {
 
 int64_t size_of(const Config& config, const std::string& name) {
   const std::map<std::string, int64_t> sizes = {
-      {"width", config.width},           {"heads", config.heads},
-      {"kv_heads", config.kv_heads},     {"head_size", config.head_size},
-      {"value_size", config.value_size}, {"feed_forward", config.feed_forward},
+      {"width", config.width},
+      {"heads", config.heads},
+      {"kv_heads", config.kv_heads},
+      {"head_size", config.head_size},
+      {"value_size", config.value_size},
+      {"feed_forward", config.feed_forward},
       {"vocabulary", config.vocabulary},
+      {"experts", config.experts.count},
+      {"experts_used", config.experts.used},
+      {"expert_feed_forward", config.experts.feed_forward},
+      {"shared_feed_forward", config.experts.shared_feed_forward},
+      {"1", 1},
   };
   const auto found = sizes.find(name);
   return found != sizes.end() ? found->second : -1;
@@ -227,6 +241,9 @@ class Reads {
       out = {linear->weight};
       if (linear->bias) out.push_back(*linear->bias);
     }
+    if (const auto* choose = std::get_if<op::Choose>(&what); choose != nullptr && choose->bias)
+      out = {*choose->bias};
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&what)) out = {experts->weight};
     return out;
   }
 

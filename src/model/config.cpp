@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -29,6 +30,13 @@ class Reader {
 
   double real_or(std::string_view name, double otherwise) {
     return has(name) ? finite(name, take(file_.real(key(name)))) : otherwise;
+  }
+
+  bool flag_or(std::string_view name, bool otherwise) {
+    if (!has(name)) return otherwise;
+    const bool found = take(file_.boolean(key(name)));
+    failed_ = false;
+    return found;
   }
 
   // A flag for each layer.
@@ -151,6 +159,72 @@ void read_window(Reader& in, Config& config) {
     config.windowed.push_back(period == 0 || layer % period != period - 1);
 }
 
+// GGUF's numbers for functions of the router: the softmax of the chosen is that of all, normalized.
+void read_scoring(Reader& in, const Config& config, Experts& out) {
+  constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
+  constexpr std::string_view kKey = "expert_gating_func";
+  const int64_t usual = config.arch->scoring == op::Scoring::kSoftmax ? kSoftmax : kSigmoid;
+  // Old files have 0, which stands for nothing.
+  int64_t found = in.count_or(kKey, usual, 0);
+  if (found == 0) found = usual;
+  if (found > kSoftmaxOfChosen)
+    in.problem(
+        fmt::format("{} is {}; supported: {} (softmax), {} (sigmoid), {} (softmax of those "
+                    "that are chosen)",
+                    in.key(kKey), found, kSoftmax, kSigmoid, kSoftmaxOfChosen));
+  out.scoring = found == kSigmoid ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+  if (found == kSoftmaxOfChosen) out.normalize = true;
+}
+
+Experts read_experts(Reader& in, const Config& config) {
+  Experts out;
+  out.count = in.count_or("expert_count", 0, 0);
+  if (out.count == 0) {
+    if (config.arch->experts)
+      in.problem(fmt::format("{} is not there or 0; expected a number of experts",
+                             in.key("expert_count")));
+    return out;
+  }
+  if (config.arch->feed_forward != Architecture::FeedForward::kGated) {
+    in.problem(fmt::format("{} is {}; {} has no experts", in.key("expert_count"), out.count,
+                           config.arch->name));
+    return Experts{};
+  }
+  out.used = in.count("expert_used_count");
+  if (out.used > out.count) {
+    in.problem(fmt::format("{} is {}; expected at most {} = {}", in.key("expert_used_count"),
+                           out.used, in.key("expert_count"), out.count));
+    out.used = out.count;
+  }
+  out.feed_forward = in.count_or("expert_feed_forward_length", config.feed_forward);
+  const int64_t shared = in.count_or("expert_shared_count", 0, 0);
+  out.shared_feed_forward = in.count_or("expert_shared_feed_forward_length",
+                                        std::min(shared * out.feed_forward, kLargestCount), 0);
+  out.dense_layers = in.count_or("leading_dense_block_count", 0, 0);
+  out.groups = std::max<int64_t>(1, in.count_or("expert_group_count", 1, 0));
+  if (out.count % out.groups != 0) {
+    in.problem(fmt::format("{} is {}; expected a divisor of {} = {}", in.key("expert_group_count"),
+                           out.groups, in.key("expert_count"), out.count));
+    out.groups = 1;
+  }
+  out.groups_used = in.count_or("expert_group_used_count", out.groups);
+  if (out.groups_used > out.groups) {
+    in.problem(fmt::format("{} is {}; expected at most {} = {}", in.key("expert_group_used_count"),
+                           out.groups_used, in.key("expert_group_count"), out.groups));
+    out.groups_used = out.groups;
+  }
+  if (out.count / out.groups * out.groups_used < out.used)
+    in.problem(fmt::format("{} is {}; the groups that are used have {} experts",
+                           in.key("expert_used_count"), out.used,
+                           out.count / out.groups * out.groups_used));
+  out.normalize = in.flag_or("expert_weights_norm", config.arch->normalized_experts);
+  // 0 stands for a scale that a file's maker left out.
+  const double scale = in.real_or("expert_weights_scale", 1);
+  out.scale = scale == 0 ? 1 : scale;
+  read_scoring(in, config, out);
+  return out;
+}
+
 double cap(Reader& in, std::string_view name, double otherwise) {
   const double found = in.real_or(name, otherwise);
   if (found < 0) in.problem(fmt::format("{} is {}; expected 0 or more", in.key(name), found));
@@ -233,9 +307,7 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
     config.rope = read_rope(in, config);
     config.windowed_rope = read_windowed_rope(in, config);
   }
-  if (in.count_or("expert_count", 0, 0) > 0)
-    in.problem(
-        fmt::format("{} is not 0: mixtures of experts are not supported", in.key("expert_count")));
+  config.experts = read_experts(in, config);
 
   // The vocabulary's size is what the embedding table has, padding included.
   if (const gguf::Tensor* table = file.tensor("token_embd.weight");

@@ -11,6 +11,20 @@
 
 namespace lockstep::model {
 
+// A mixture of experts in the place of a feed-forward block.
+struct Experts {
+  int64_t count = 0;  // 0: none
+  int64_t used = 0;   // for each token
+  int64_t feed_forward = 0;
+  int64_t shared_feed_forward = 0;  // of the expert that all tokens share; 0: there is none
+  int64_t dense_layers = 0;         // so many of the first layers have none
+  op::Scoring scoring = op::Scoring::kSoftmax;
+  int64_t groups = 1;
+  int64_t groups_used = 1;
+  bool normalize = true;
+  double scale = 1;  // of the weights
+};
+
 struct Config {
   const Architecture* arch = nullptr;
   int64_t layers = 0;
@@ -20,6 +34,7 @@ struct Config {
   int64_t head_size = 0;   // of queries and keys
   int64_t value_size = 0;  // of values
   int64_t feed_forward = 0;
+  Experts experts;
   int64_t vocabulary = 0;      // rows of the embedding table
   int64_t context_length = 0;  // trained
   int64_t window = 0;          // positions that windowed layers see; 0: no layer has a window
@@ -39,6 +54,9 @@ struct Config {
 
   bool is_windowed(int64_t layer) const;
   bool is_rotated(int64_t layer) const;  // q and k of the layer
+  bool has_experts(int64_t layer) const {
+    return experts.count > 0 && layer >= experts.dense_layers;
+  }
 };
 
 // What the file says, with everything that is missing, mistyped or contradictory added to

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "model/program_builder.h"
 #include "model/rope_factors.h"
 
 namespace lockstep::model {
@@ -13,13 +14,10 @@ namespace {
 
 using op::ValueId;
 
-class ForwardPass {
+class ForwardPass : ProgramBuilder {
  public:
   ForwardPass(const Config& config, int64_t context_length, Weights& weights)
-      : config_(config), arch_(*config.arch), weights_(weights) {
-    program_.layers = config.layers;
-    program_.vocabulary = config.vocabulary;
-    program_.context_length = context_length;
+      : ProgramBuilder(config, context_length, weights) {
     rope_ = config.rope;
     windowed_rope_ = config.windowed_rope;
     if (arch_.positions == Architecture::Positions::kLearned) return;
@@ -131,20 +129,62 @@ class ForwardPass {
   }
 
   ValueId feed_forward(ValueId read) {
+    if (config_.has_experts(layer_)) return experts(read);
+    return feed_forward(read, "ffn", "", config_.feed_forward);
+  }
+
+  // Of all tokens alike: the layer's own, or that of an expert that all share.
+  ValueId feed_forward(ValueId read, const std::string& name, const std::string& weights,
+                       int64_t hidden) {
     using FeedForward = Architecture::FeedForward;
-    const int64_t hidden = config_.feed_forward;
     std::vector<ValueId> inputs;
     if (arch_.feed_forward == FeedForward::kGatedFused) {
-      const ValueId both = linear(read, "ffn_gate_up", "ffn_up", config_.width, 2 * hidden,
-                                  arch_.other_biases, kInner);
-      inputs = {slice(both, "ffn_gate", 0, hidden), slice(both, "ffn_up", hidden, hidden)};
+      const ValueId both = linear(read, name + "_gate_up", "ffn_up" + weights, config_.width,
+                                  2 * hidden, arch_.other_biases, kInner);
+      inputs = {slice(both, name + "_gate", 0, hidden), slice(both, name + "_up", hidden, hidden)};
     } else {
       if (arch_.feed_forward == FeedForward::kGated)
-        inputs.push_back(linear(read, "ffn_gate", "ffn_gate", config_.width, hidden));
-      inputs.push_back(linear(read, "ffn_up", "ffn_up", config_.width, hidden));
+        inputs.push_back(linear(read, name + "_gate", "ffn_gate" + weights, config_.width, hidden));
+      inputs.push_back(linear(read, name + "_up", "ffn_up" + weights, config_.width, hidden));
     }
-    const ValueId act = add(op::Activate{arch_.activation}, inputs, value("ffn_act", hidden));
-    return linear(act, "ffn_out", "ffn_down", hidden, config_.width);
+    const ValueId act = add(op::Activate{arch_.activation}, inputs, value(name + "_act", hidden));
+    return linear(act, name + "_out", "ffn_down" + weights, hidden, config_.width);
+  }
+
+  // A few of many, which a router chooses for each token; some models add one that all share.
+  ValueId experts(ValueId read) {
+    const Experts& experts = config_.experts;
+    const ValueId router = linear(read, "ffn_router", "ffn_gate_inp", config_.width, experts.count,
+                                  arch_.expert_biases);
+    op::Choose choose{experts.scoring, {}, experts.groups, experts.groups_used};
+    if (has("exp_probs_b.bias"))
+      choose.bias = weights_.vector(prefix() + "exp_probs_b.bias", experts.count);
+    const ValueId choice = add(choose, {router}, value("ffn_choice", experts.used));
+    const ValueId weights = add(op::Weigh{experts.scoring, experts.normalize, experts.scale},
+                                {router, choice}, value("ffn_weights", experts.used));
+
+    const int64_t hidden = experts.feed_forward;
+    const ValueId gate =
+        expert_linear(read, choice, "ffn_expert_gate", "ffn_gate_exps", config_.width, hidden);
+    const ValueId up =
+        expert_linear(read, choice, "ffn_expert_up", "ffn_up_exps", config_.width, hidden);
+    const ValueId act = add(op::Activate{arch_.activation}, {gate, up},
+                            value("ffn_expert_act", experts.used * hidden));
+    const ValueId outs =
+        expert_linear(act, choice, "ffn_expert_out", "ffn_down_exps", hidden, config_.width);
+    if (experts.shared_feed_forward == 0)
+      return add(op::MixExperts{}, {weights, outs}, value("ffn_out", config_.width));
+
+    const ValueId chosen =
+        add(op::MixExperts{}, {weights, outs}, value("ffn_experts", config_.width));
+    ValueId shared = feed_forward(read, "ffn_shared", "_shexp", experts.shared_feed_forward);
+    if (arch_.shared_gate) {
+      const op::Linear of_gate{
+          weights_.vector(prefix() + "ffn_gate_inp_shexp.weight", config_.width), {}};
+      const ValueId number = add(of_gate, {read}, value("ffn_shared_router", 1));
+      shared = add(op::Gate{}, {shared, number}, value("ffn_shared_gated", config_.width));
+    }
+    return add(op::Add{}, {chosen, shared}, value("ffn_out", config_.width));
   }
 
   ValueId residual(ValueId stream, ValueId branch, const std::string& name,
@@ -174,77 +214,7 @@ class ForwardPass {
     if (capped) add(op::SoftCap{config_.logit_cap}, {last}, value("logits", width));
   }
 
-  // The building blocks.
-
-  static constexpr bool kInner = false;
-
-  std::string prefix() const { return layer_ < 0 ? "" : fmt::format("blk.{}.", layer_); }
-
-  // Whether the file has a tensor of the layer.
-  bool has(const std::string& name) const { return weights_.has(prefix() + name); }
-
-  ValueId value(const std::string& name, int64_t width,
-                op::Value::Shape shape = op::Value::Shape::kRows, bool checkpoint = true) {
-    program_.values.push_back({prefix() + name, width, shape, checkpoint});
-    return static_cast<ValueId>(program_.values.size() - 1);
-  }
-
-  ValueId inner(const std::string& name, int64_t width) {
-    return value(name, width, op::Value::Shape::kRows, kInner);
-  }
-
-  ValueId add(op::What what, std::vector<ValueId> inputs, ValueId output) {
-    program_.ops.push_back({std::move(what), std::move(inputs), {output}, layer_});
-    return output;
-  }
-
-  std::optional<op::Weight> bias(const std::string& weight, int64_t size, Architecture::Bias rule) {
-    const std::string name = prefix() + weight + ".bias";
-    if (rule == Architecture::Bias::kRequired) return weights_.vector(name, size);
-    return weights_.optional_vector(name, size);
-  }
-
-  ValueId linear(ValueId in, const std::string& name, const std::string& weight, int64_t in_width,
-                 int64_t out_width, Architecture::Bias bias_rule, bool checkpoint = true) {
-    const op::Linear what{weights_.matrix(prefix() + weight + ".weight", out_width, in_width),
-                          bias(weight, out_width, bias_rule)};
-    return add(what, {in}, value(name, out_width, op::Value::Shape::kRows, checkpoint));
-  }
-
-  ValueId linear(ValueId in, const std::string& name, const std::string& weight, int64_t in_width,
-                 int64_t out_width) {
-    return linear(in, name, weight, in_width, out_width, arch_.other_biases);
-  }
-
-  ValueId slice(ValueId in, const std::string& name, int64_t first, int64_t width) {
-    return add(op::Slice{first}, {in}, value(name, width));
-  }
-
-  // `weights`: how many groups have a weight of their own, 1 where all share one.
-  ValueId norm(ValueId in, const std::string& name, const std::string& weight, int64_t width,
-               int64_t group, int64_t weights) {
-    op::Norm what;
-    what.kind = arch_.norm;
-    what.group = group;
-    what.epsilon = config_.norm_epsilon;
-    const std::string tensor = prefix() + weight + ".weight";
-    what.weight =
-        weights > 1 ? weights_.vectors(tensor, weights, group) : weights_.vector(tensor, group);
-    if (arch_.norm == op::Norm::Kind::kLayer && width == group)
-      what.bias = bias(weight, group, arch_.norm_bias);
-    return add(what, {in}, value(name, width));
-  }
-
-  ValueId norm(ValueId in, const std::string& name, const std::string& weight) {
-    return norm(in, name, weight, config_.width, config_.width, 1);
-  }
-
-  const Config& config_;
-  const Architecture& arch_;
-  Weights& weights_;
   op::Rope rope_, windowed_rope_;
-  op::Program program_;
-  int64_t layer_ = -1;
 };
 
 }  // namespace

@@ -94,6 +94,18 @@ class ModelTest : public ::testing::Test {
     config.context_length = 64;
     config.vocabulary = 50;
     config.rope.dims = 6;
+    if (config.arch->experts) {
+      d.set(key("expert_count"), 5u);
+      d.set(key("expert_used_count"), 2u);
+      d.set(key("expert_feed_forward_length"), 9u);
+      config.experts.count = 5;
+      config.experts.used = 2;
+      config.experts.feed_forward = 9;
+    }
+    if (config.arch->shared_gate) {
+      d.set(key("expert_shared_feed_forward_length"), 11u);
+      config.experts.shared_feed_forward = 11;
+    }
     NotedWeights weights(biases);
     forward_pass(config, 64, weights);
     d.tensors = weights.plans;
@@ -218,6 +230,98 @@ TEST_F(ModelTest, AnotherArchitectureListsWhatIsSupported) {
       "architecture 'mamba' is not supported; supported: gpt2, llama, qwen2, qwen3, phi3, granite");
   d.erase("general.architecture");
   EXPECT_SAYS(failure(d), "general.architecture");
+}
+
+// The first op of a kind.
+template <class T>
+T first(const Model& model) {
+  const op::Program program = *model.program(64);
+  for (const op::Op& op : program.ops)
+    if (const auto* found = std::get_if<T>(&op.what)) return *found;
+  ADD_FAILURE() << "no such op";
+  return {};
+}
+
+TEST_F(ModelTest, ExpertsFollowTheArchitectureOrTheFile) {
+  Draft d = draft("qwen3moe");
+  Model model = *load(d);
+  EXPECT_EQ(first<op::Choose>(model).scoring, op::Scoring::kSoftmax);
+  EXPECT_EQ(first<op::Choose>(model).groups, 1);
+  EXPECT_TRUE(first<op::Weigh>(model).normalize);
+  EXPECT_EQ(first<op::Weigh>(model).scale, 1);
+  EXPECT_EQ(first<op::ExpertLinear>(model).experts, 5);
+  EXPECT_EQ(first<op::ExpertLinear>(model).rows(), 9);
+  EXPECT_EQ(first<op::ExpertLinear>(model).weight.columns, 28);
+  EXPECT_FALSE(first<op::Weigh>(*load(draft("olmoe"))).normalize);
+  EXPECT_FALSE(first<op::Weigh>(*load(draft("qwen2moe"))).normalize);
+
+  d.entry("qwen3moe.expert_weights_norm").value = {false};
+  d.set("qwen3moe.expert_weights_scale", 2.5f);
+  d.set("qwen3moe.expert_gating_func", 2u);
+  model = *load(d);
+  EXPECT_EQ(first<op::Choose>(model).scoring, op::Scoring::kSigmoid);
+  EXPECT_FALSE(first<op::Weigh>(model).normalize);
+  EXPECT_EQ(first<op::Weigh>(model).scale, 2.5);
+  // The softmax of those that are chosen is that of all, normalized.
+  d.set("qwen3moe.expert_gating_func", 3u);
+  model = *load(d);
+  EXPECT_EQ(first<op::Weigh>(model).scoring, op::Scoring::kSoftmax);
+  EXPECT_TRUE(first<op::Weigh>(model).normalize);
+  // What a file's maker left out.
+  d.set("qwen3moe.expert_gating_func", 0u);
+  d.set("qwen3moe.expert_weights_scale", 0.0f);
+  EXPECT_EQ(first<op::Weigh>(*load(d)).scale, 1);
+}
+
+TEST_F(ModelTest, AFileOfLlamaCanHaveExperts) {
+  Draft d = draft("llama");
+  d.set("llama.expert_count", 3u);
+  d.set("llama.expert_used_count", 3u);
+  std::erase_if(d.tensors, [](const TensorPlan& t) {
+    return t.name.find("ffn_gate") != t.name.npos || t.name.find("ffn_up") != t.name.npos ||
+           t.name.find("ffn_down") != t.name.npos;
+  });
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    const std::string prefix = layer;
+    d.tensor(prefix + "ffn_gate_inp.weight").dims = {28, 3};
+    d.tensor(prefix + "ffn_gate_exps.weight").dims = {28, 33, 3};
+    d.tensor(prefix + "ffn_up_exps.weight").dims = {28, 33, 3};
+    d.tensor(prefix + "ffn_down_exps.weight").dims = {33, 28, 3};
+  }
+  EXPECT_EQ(failure(d), "loaded");
+  d.tensor("blk.1.ffn_up_exps.weight").dims = {28, 33, 2};
+  EXPECT_SAYS(failure(d),
+              "tensor blk.1.ffn_up_exps.weight has shape [28, 33, 2]; expected [28, 33, 3]");
+}
+
+TEST_F(ModelTest, ExpertsThatMakeNoSenseAreToldAtOnce) {
+  const auto with = [](const char* key, uint32_t value) {
+    Draft d = draft("qwen3moe");
+    d.set(std::string("qwen3moe.") + key, value);
+    return d;
+  };
+  EXPECT_SAYS(failure(with("expert_count", 0)),
+              "qwen3moe.expert_count is not there or 0; expected a number of experts");
+  EXPECT_SAYS(failure(with("expert_used_count", 6)),
+              "qwen3moe.expert_used_count is 6; expected at most qwen3moe.expert_count = 5");
+  EXPECT_SAYS(failure(with("expert_used_count", 0)), "qwen3moe.expert_used_count is 0");
+  EXPECT_SAYS(failure(with("expert_group_count", 2)),
+              "qwen3moe.expert_group_count is 2; expected a divisor of qwen3moe.expert_count = 5");
+  EXPECT_SAYS(failure(with("expert_gating_func", 4)),
+              "qwen3moe.expert_gating_func is 4; supported: 1 (softmax), 2 (sigmoid), 3");
+  Draft d = with("expert_group_count", 5);
+  d.set("qwen3moe.expert_group_used_count", 6u);
+  EXPECT_SAYS(failure(d),
+              "qwen3moe.expert_group_used_count is 6; expected at most "
+              "qwen3moe.expert_group_count = 5");
+  d.set("qwen3moe.expert_group_used_count", 1u);
+  EXPECT_SAYS(failure(d),
+              "qwen3moe.expert_used_count is 2; the groups that are used have 1 experts");
+  d = with("expert_weights_norm", 1);
+  EXPECT_SAYS(failure(d), "qwen3moe.expert_weights_norm': found u32 1, expected a bool");
+  d = draft("gpt2");
+  d.set("gpt2.expert_count", 4u);
+  EXPECT_SAYS(failure(d), "gpt2.expert_count is 4; gpt2 has no experts");
 }
 
 // The attention ops of a file's layers.

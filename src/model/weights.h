@@ -22,6 +22,12 @@ class Weights {
     return find(name, {columns, rows});
   }
   op::Weight vector(const std::string& name, int64_t size) { return find(name, {size}); }
+  // Several matrices, one below the other, as one.
+  op::Weight matrices(const std::string& name, int64_t count, int64_t rows, int64_t columns) {
+    op::Weight all = find(name, {columns, rows, count});
+    all.rows *= count;
+    return all;
+  }
   // Several vectors, one after another, as one.
   op::Weight vectors(const std::string& name, int64_t count, int64_t size) {
     op::Weight all = find(name, {size, count});

@@ -126,7 +126,47 @@ struct SoftCap {
   double cap = 1;
 };
 
-using What =
-    std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale, SoftCap>;
+// Mixtures of experts. A router gives each expert a number, from which a score is made:
+//   softmax: exp(x) / sum over all experts of exp(x);  sigmoid: 1 / (1 + exp(-x))
+enum class Scoring { kSoftmax, kSigmoid };
+
+// The experts with the largest scores, the largest first; of equal ones the first expert.
+// Input [tokens, experts]; output [tokens, experts that are used], whose numbers are experts.
+struct Choose {
+  Scoring scoring = Scoring::kSoftmax;
+  std::optional<Weight> bias;  // [experts], added to the scores for the choice alone
+  // Experts stand in so many groups of the same size. Only those of the best `groups_used` can be
+  // chosen; a group is as good as the sum of its two largest scores.
+  int64_t groups = 1;
+  int64_t groups_used = 1;
+};
+
+// What each chosen expert counts: its score, over the sum of those that were chosen where that is
+// asked for, times `scale`. Inputs router, choice; output as wide as the choice.
+struct Weigh {
+  Scoring scoring = Scoring::kSoftmax;
+  bool normalize = true;
+  double scale = 1;
+};
+
+// The same as Linear, by each chosen expert of a token, one after another:
+//   out[slot] = weight[choice[slot]] · x + bias[choice[slot]]
+// Inputs x (one for all, or one for each slot), choice. An expert that does not exist gives NaN.
+struct ExpertLinear {
+  int64_t experts = 0;
+  Weight weight;               // [experts * width of a slot of out, width of a slot of x]
+  std::optional<Weight> bias;  // [experts, width of a slot of out]
+
+  int64_t rows() const { return weight.rows / experts; }  // of one expert
+};
+
+// out = sum over slots of weights[slot] * x[slot]. Inputs weights, x.
+struct MixExperts {};
+
+// out = x / (1 + exp(-gate)). Inputs x, gate (one number a token).
+struct Gate {};
+
+using What = std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale,
+                          SoftCap, Choose, Weigh, ExpertLinear, MixExperts, Gate>;
 
 }  // namespace lockstep::op

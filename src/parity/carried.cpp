@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "exec/reference/experts.h"
 #include "op/rope.h"
 #include "parity/noise.h"
+#include "parity/noise_experts.h"
 #include "parity/rounding.h"
 #include "parity/slope.h"
 #include "quant/decode.h"
@@ -116,6 +118,53 @@ struct Carry {
     each([&](int64_t t, int64_t i) {
       const double y = std::tanh(inputs[0]->row(t)[i] / soft.cap);
       return square(1 - square(y)) * of(0, t, i);
+    });
+  }
+
+  // Where a choice is not certain, the sampled errors show what may come of it.
+  void operator()(const op::Choose&) const {}
+
+  void operator()(const op::Weigh& weigh) const {
+    const auto experts = static_cast<size_t>(inputs[0]->columns);
+    const auto slots = static_cast<size_t>(out.columns);
+    for (int64_t t = 0; t < out.rows; ++t) {
+      const std::vector<double> slopes =
+          slopes_of_weights(weigh, {inputs[0]->row(t), experts}, {inputs[1]->row(t), slots});
+      for (size_t slot = 0; slot < slots; ++slot)
+        for (size_t e = 0; e < experts; ++e)
+          out.row(t)[slot] +=
+              square(slopes[slot * experts + e]) * of(0, t, static_cast<int64_t>(e));
+    }
+  }
+
+  void operator()(const op::ExpertLinear& all) const {
+    if (variances[0]->values.empty()) return;
+    exec::reference::for_each_expert(
+        all, *inputs[1], [&](const op::Linear& linear, std::span<const op::Slot> slots) {
+          const Matrix x =
+              exec::reference::rows_of_slots(*variances[0], linear.weight.columns, slots);
+          exec::reference::put_rows_of_slots(
+              exec::f64::multiply_squares(linear.weight, x, threads, products), slots, out);
+        });
+  }
+
+  void operator()(const op::MixExperts&) const {
+    each([&](int64_t t, int64_t i) {
+      double sum = 0;
+      for (int64_t slot = 0; slot < inputs[0]->columns; ++slot) {
+        const int64_t at = slot * out.columns + i;
+        sum += square(inputs[0]->row(t)[slot]) * of(1, t, at) +
+               square(inputs[1]->row(t)[at]) * of(0, t, slot);
+      }
+      return sum;
+    });
+  }
+
+  void operator()(const op::Gate&) const {
+    each([&](int64_t t, int64_t i) {
+      const double gate = 1 / (1 + std::exp(-inputs[1]->row(t)[0]));
+      return square(gate) * of(0, t, i) +
+             square(inputs[0]->row(t)[i] * gate * (1 - gate)) * of(1, t, 0);
     });
   }
 };

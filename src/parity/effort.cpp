@@ -24,6 +24,8 @@ double effort_of_op(const op::Op& op, const op::Program& program, double keys) {
   const auto width = static_cast<double>(program.value(op.outputs[0]).width);
   if (const auto* linear = std::get_if<op::Linear>(&op.what))
     return static_cast<double>(linear->weight.rows) * static_cast<double>(linear->weight.columns);
+  if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+    return width * static_cast<double>(experts->weight.columns);
   if (const auto* attention = std::get_if<op::Attention>(&op.what)) {
     const double seen =
         attention->window > 0 ? std::min(keys, static_cast<double>(attention->window)) : keys;

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "exec/reference/experts.h"
 #include "op/rope.h"
+#include "parity/noise_experts.h"
 #include "parity/noise_linear.h"
 #include "parity/rounding.h"
 #include "parity/slope.h"
@@ -31,6 +33,9 @@ struct Call {
   Matrix& variance;
 
   const Matrix& input(size_t index) const { return *inputs[index]; }
+  static std::span<const double> row(const Matrix& matrix, int64_t t) {
+    return {matrix.row(t), static_cast<size_t>(matrix.columns)};
+  }
 
   template <class F>
   void each(const F& f) const {
@@ -206,6 +211,66 @@ struct Call {
       const double slope = 1 - square(y / soft.cap);
       return handed_on(y, a) + of_operand(slope * x, a) + 9 * rounded_once(y, function) +
              rounded_once(slope * x, function);
+    });
+  }
+
+  // A choice is right or wrong (replay_choice.cpp).
+  void operator()(const op::Choose&) const {}
+
+  void operator()(const op::Weigh& weigh) const {
+    parallel_rows(out.rows, 8 * input(0).columns, threads, [&](int64_t t) {
+      weights_variance(weigh, row(input(0), t), row(input(1), t), row(out, t), a,
+                       {variance.row(t), static_cast<size_t>(variance.columns)});
+    });
+  }
+
+  void operator()(const op::ExpertLinear& all) const {
+    exec::reference::for_each_expert(
+        all, input(1), [&](const op::Linear& linear, std::span<const op::Slot> slots) {
+          Arithmetic here = a;
+          std::vector<double> largest;
+          if (!a.largest.empty()) {
+            for (const op::Slot& slot : slots)
+              largest.push_back(a.largest[static_cast<size_t>(slot.token)]);
+            here.largest = largest;
+          }
+          const Matrix x = exec::reference::rows_of_slots(input(0), linear.weight.columns, slots);
+          const Matrix y = exec::reference::rows_of_slots(out, linear.weight.rows, slots);
+          exec::reference::put_rows_of_slots(LinearNoise(linear, x, here, threads).all(y), slots,
+                                             variance);
+        });
+  }
+
+  void operator()(const op::MixExperts&) const {
+    const auto slots = static_cast<size_t>(input(0).columns);
+    parallel_rows(out.rows, 4 * input(1).columns, threads, [&](int64_t t) {
+      std::vector<double> terms(slots);
+      for (int64_t i = 0; i < out.columns; ++i) {
+        double of_terms = 0;
+        for (size_t slot = 0; slot < slots; ++slot) {
+          const auto at = static_cast<int64_t>(slot);
+          terms[slot] = input(0).row(t)[at] * input(1).row(t)[at * out.columns + i];
+          // Each is rounded, perhaps to the type of activations, and its factors may have been.
+          of_terms += rounded_once(terms[slot], std::max(a.activations, a.compute)) +
+                      2 * of_operand(terms[slot], a);
+        }
+        // Sums may be kept in the type of activations.
+        const double unit = std::max(a.activations, a.compute);
+        variance.row(t)[i] =
+            noise_of_sum(terms, unit, 0, true).variance + of_terms + handed_on(out.row(t)[i], a);
+      }
+    });
+  }
+
+  void operator()(const op::Gate&) const {
+    const double function = std::max(a.compute, kSingle);
+    each([&](size_t i) {
+      const double y = out.values[i];
+      const double gate = input(1).values[i / static_cast<size_t>(out.columns)];
+      const double slope = 1 - 1 / (1 + std::exp(-gate));  // relative
+      return 9 * rounded_once(y, function) + rounded_once(y * slope * gate, function) +
+             rounded_once(y, std::max(a.activations, a.compute)) + of_operand(y * slope * gate, a) +
+             2 * of_operand(y, a) + handed_on(y, a);
     });
   }
 };

@@ -283,7 +283,9 @@ std::optional<Replay::Outcome> Replay::evaluate_op(const op::Op& op, op::ValueId
   if (!rounding_) return out;
   Arithmetic arithmetic = arithmetic_of_op(op, id);
   std::vector<double> largest;
-  if (std::holds_alternative<op::Linear>(op.what) && arithmetic.products.scale == Scale::kTensor) {
+  const bool product = std::holds_alternative<op::Linear>(op.what) ||
+                       std::holds_alternative<op::ExpertLinear>(op.what);
+  if (product && arithmetic.products.scale == Scale::kTensor) {
     largest = largest_in_steps(op.inputs[0], *values[0], positions);
     arithmetic.largest = largest;
   }

@@ -150,6 +150,7 @@ class Replay {
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
                                                   Settle settle,
                                                   const std::optional<OwnError>& worst_so_far);
+  std::optional<std::vector<OwnError>> judge_experts_chosen(op::ValueId id, Positions positions);
   std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions,
                                                     const std::optional<OwnError>& worst_so_far);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;

@@ -136,6 +136,7 @@ std::optional<std::vector<OwnError>> Replay::judge_some(
   if (settle == Settle::kWorst && deviation_of(op) == nullptr &&
       std::holds_alternative<op::Linear>(op.what) && recorded(op.inputs[0], positions))
     return judge_linear(id, positions, worst_so_far);
+  if (std::holds_alternative<op::Choose>(op.what)) return judge_experts_chosen(id, positions);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;
   const Matrix& actual = held->actual;

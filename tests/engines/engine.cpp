@@ -6,6 +6,7 @@
 #include <map>
 #include <numbers>
 
+#include "op/experts.h"
 #include "op/rope.h"
 #include "parity/arithmetic.h"
 #include "quant/decode.h"
@@ -73,7 +74,8 @@ class HonestEngine : public exec::Executor {
         std::visit([&](const auto& what) { run(what, inputs, step.tokens, out); }, op.what);
       }
       deviate_output(index, inputs, out);
-      round(out);
+      // Experts are whole numbers in every engine.
+      if (!std::holds_alternative<op::Choose>(op.what)) round(out);
       alter_output(out);
       show(step, id, out, {out.rows, out.columns});
       if (scores.rows > 0) {
@@ -341,6 +343,79 @@ class HonestEngine : public exec::Executor {
     const T cap = static_cast<T>(soft.cap);
     for (size_t i = 0; i < out.values.size(); ++i)
       out.values[i] = cap * std::tanh(in[0].values[i] / cap);
+  }
+
+  void run(const op::Choose& choose, const Inputs& in, Tokens, Rows<T>& out) const {
+    const std::vector<T> bias = choose.bias ? vector(*choose.bias) : std::vector<T>();
+    for (int64_t t = 0; t < count_; ++t) {
+      std::vector<T> scores = expert_scores(choose.scoring, in[0].span(t, 0, in[0].columns));
+      for (size_t e = 0; e < bias.size(); ++e) scores[e] += bias[e];
+      std::vector<double> exact(scores.begin(), scores.end());
+      std::vector<int64_t> choice(static_cast<size_t>(out.columns));
+      op::choose_experts(choose, exact, choice);
+      if (style_.experts_in_order) std::ranges::sort(choice);
+      for (size_t i = 0; i < choice.size(); ++i) out.row(t)[i] = static_cast<T>(choice[i]);
+    }
+  }
+
+  void run(const op::Weigh& weigh, const Inputs& in, Tokens, Rows<T>& out) const {
+    for (int64_t t = 0; t < count_; ++t) {
+      const std::vector<T> scores = expert_scores(weigh.scoring, in[0].span(t, 0, in[0].columns));
+      std::vector<T> chosen;
+      for (int64_t slot = 0; slot < out.columns; ++slot)
+        chosen.push_back(scores[static_cast<size_t>(in[1].row(t)[slot])]);
+      const T total = weigh.normalize ? sum(chosen) : T(1);
+      for (int64_t slot = 0; slot < out.columns; ++slot)
+        out.row(t)[slot] = chosen[static_cast<size_t>(slot)] / total * static_cast<T>(weigh.scale);
+    }
+  }
+
+  void run(const op::ExpertLinear& all, const Inputs& in, Tokens tokens, Rows<T>& out) {
+    const int64_t used = in[1].columns, columns = all.weight.columns, rows = all.rows();
+    const int64_t count = count_;
+    for (int64_t expert = 0; expert < all.experts; ++expert) {
+      const op::Linear linear = op::expert_of(all, expert);
+      for (int64_t t = 0; t < count; ++t)
+        for (int64_t slot = 0; slot < used; ++slot) {
+          if (static_cast<int64_t>(in[1].row(t)[slot]) != expert) continue;
+          Rows<T> x(1, columns), y(1, rows);
+          std::copy_n(in[0].row(t) + (in[0].columns == columns ? 0 : slot * columns), columns,
+                      x.row(0));
+          count_ = 1;
+          run(linear, {x}, tokens, y);
+          count_ = count;
+          std::copy_n(y.row(0), rows, out.row(t) + slot * rows);
+        }
+    }
+  }
+
+  void run(const op::MixExperts&, const Inputs& in, Tokens, Rows<T>& out) const {
+    for (int64_t t = 0; t < count_; ++t)
+      for (int64_t i = 0; i < out.columns; ++i) {
+        std::vector<T> terms;
+        for (int64_t slot = 0; slot < in[0].columns; ++slot)
+          terms.push_back(in[0].row(t)[slot] * in[1].row(t)[slot * out.columns + i]);
+        out.row(t)[i] = sum(terms);
+      }
+  }
+
+  void run(const op::Gate&, const Inputs& in, Tokens, Rows<T>& out) const {
+    for (int64_t t = 0; t < count_; ++t)
+      for (int64_t i = 0; i < out.columns; ++i)
+        out.row(t)[i] = in[0].row(t)[i] * (1 / (1 + std::exp(-in[1].row(t)[0])));
+  }
+
+  std::vector<T> expert_scores(op::Scoring scoring, std::span<const T> router) const {
+    std::vector<T> out(router.begin(), router.end());
+    if (scoring == op::Scoring::kSigmoid) {
+      for (T& x : out) x = 1 / (1 + std::exp(-x));
+      return out;
+    }
+    const T largest = *std::ranges::max_element(out);
+    for (T& x : out) x = std::exp(x - largest);
+    const T total = sum(out);
+    for (T& x : out) x /= total;
+    return out;
   }
 
   void run(const op::Attention&, const Inputs&, Tokens, Rows<T>&) const {}

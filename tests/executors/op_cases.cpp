@@ -1,6 +1,7 @@
 #include "executors/op_cases.h"
 
 #include <cstring>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -124,6 +125,77 @@ void add_rows(std::vector<OpCase>& out) {
                      }});
 }
 
+struct ExpertsCase {
+  Format format = Format::kF32;
+  int64_t experts = 8, used = 2;
+  int64_t rows = 40, columns = 96;
+  int64_t tokens = 37;
+  bool bias = false, own_inputs = false;
+};
+
+void expert_linear_case(std::vector<OpCase>& out, const ExpertsCase& c) {
+  const quant::FormatInfo& info = quant::info(c.format);
+  if (c.columns % info.block_values != 0) return;
+  out.push_back({fmt::format("{} of {} experts {} {}x{} on {} tokens{}{}", c.used, c.experts,
+                             info.name, c.rows, c.columns, c.tokens, c.bias ? " with bias" : "",
+                             c.own_inputs ? ", an input each" : ""),
+                 info.block_values > 1 ? Rounding::kQuantized : Rounding::kFloat,
+                 [=](CaseBuilder& b) {
+                   b.tokens = c.tokens;
+                   op::ExpertLinear linear{
+                       c.experts, b.weight(c.format, c.experts * c.rows, c.columns, 0.1), {}};
+                   if (c.bias) linear.bias = b.weight(Format::kF32, c.experts, c.rows);
+                   const op::ValueId x = b.input(c.columns * (c.own_inputs ? c.used : 1));
+                   const op::ValueId choice = b.add(op::Choose{}, {b.input(c.experts)}, c.used);
+                   b.add(linear, {x, choice}, c.used * c.rows);
+                 }});
+}
+
+void add_experts(std::vector<OpCase>& out) {
+  for (const Format format : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ4_0,
+                              Format::kQ8_0, Format::kQ4_K, Format::kQ6_K, Format::kMXFP4}) {
+    expert_linear_case(out, {.format = format, .columns = 256});
+    expert_linear_case(out, {.format = format, .columns = 512, .tokens = 1, .bias = true});
+    expert_linear_case(out, {.format = format, .used = 8, .columns = 256, .own_inputs = true});
+    expert_linear_case(out, {.format = format,
+                             .experts = 129,
+                             .used = 7,
+                             .rows = 17,
+                             .columns = 768,
+                             .tokens = 7,
+                             .bias = true,
+                             .own_inputs = true});
+    expert_linear_case(
+        out, {.format = format, .experts = 1, .used = 1, .rows = 1, .columns = 32, .tokens = 255});
+    expert_linear_case(out, {.format = format, .rows = 129, .columns = 255, .tokens = 257});
+  }
+  for (const bool sigmoid : {false, true})
+    for (const bool normalize : {false, true})
+      for (const auto& [experts, used, groups] :
+           {std::tuple{1, 1, 1}, {7, 7, 1}, {60, 4, 1}, {255, 8, 5}, {256, 6, 8}}) {
+        const auto scoring = sigmoid ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+        out.push_back(
+            {fmt::format("{} of {} experts in {} groups weighed{}{}", used, experts, groups,
+                         sigmoid ? " by sigmoid" : "", normalize ? ", normalized" : ""),
+             Rounding::kFloat, [=](CaseBuilder& b) {
+               const op::ValueId router = b.input(experts, 2);
+               op::Choose choose{scoring, {}, groups, std::max(1, groups / 2)};
+               if (groups > 1) choose.bias = b.weight(Format::kF32, 1, experts, 0.1);
+               const op::ValueId choice = b.add(choose, {router}, used);
+               b.add(op::Weigh{scoring, normalize, 2.5}, {router, choice}, used);
+             }});
+      }
+  for (const int64_t width : {1, 7, 255, 257, 896})
+    out.push_back(
+        {fmt::format("mix of 5 experts of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
+           b.add(op::MixExperts{}, {b.input(5), b.input(5 * width, 3)}, width);
+         }});
+  for (const int64_t width : {1, 7, 255, 257})
+    out.push_back({fmt::format("gate of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
+                     b.add(op::Gate{}, {b.input(width, 3), b.input(1, 4, true)}, width);
+                   }});
+}
+
 void attention_case(std::vector<OpCase>& out, op::Attention attention, int64_t tokens) {
   out.push_back(
       {fmt::format("attention of {}/{} heads of {}/{}{}{} on {} tokens", attention.heads,
@@ -217,6 +289,7 @@ std::vector<OpCase> op_cases() {
   std::vector<OpCase> out;
   add_linears(out);
   add_rows(out);
+  add_experts(out);
   add_attentions(out);
   return out;
 }

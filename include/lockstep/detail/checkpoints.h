@@ -21,6 +21,10 @@ inline constexpr std::string_view kCheckpointSets[] = {"logits", "layers", "ops"
 
 inline constexpr std::string_view kAllArchitectures = "all";
 inline constexpr std::string_view kWithPostNorms = "gemma2 gemma3 olmo2 glm4";
+inline constexpr std::string_view kWithShared = "qwen2moe";
+// A file of another architecture that has experts has the same, in place of what `kDense` has.
+inline constexpr std::string_view kWithExperts = "qwen2moe qwen3moe olmoe granitemoe";
+inline constexpr std::string_view kDense = "all but qwen2moe qwen3moe olmoe granitemoe";
 inline constexpr std::string_view kScoresShape = "[heads, tokens, positions]";
 
 // In order of execution.
@@ -118,25 +122,82 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "ffn_norm = x / sqrt(mean(x^2) + epsilon) * ffn_norm.weight",
      "x is `attn_residual`. In gpt2, stablelm and starcoder2 as `attn_norm` there, with "
      "ffn_norm.weight and ffn_norm.bias. A file of stablelm without ffn_norm.weight has none."},
-    {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all", "all but gpt2 phi2 starcoder2",
+    {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all",
+     "all but gpt2 phi2 starcoder2 qwen2moe qwen3moe olmoe granitemoe",
      "ffn_gate = ffn_gate.weight · ffn_norm + ffn_gate.bias",
      "Before the activation. phi3 and glm4 take the first half of ffn_up.weight · ffn_norm + "
      "ffn_up.bias. In olmo2 the product is with `attn_residual`; where there is no `ffn_norm` "
      "because the blocks stand side by side, it is with `attn_norm`."},
-    {"blk.N.ffn_up", "[tokens, feed_forward]", "ops all", kAllArchitectures,
+    {"blk.N.ffn_up", "[tokens, feed_forward]", "ops all", kDense,
      "ffn_up = ffn_up.weight · ffn_norm + ffn_up.bias",
      "Before the activation. phi3 and glm4 take the second half of that product. In olmo2 the "
      "product is with `attn_residual`; where the blocks stand side by side, it is with "
      "`attn_norm`."},
-    {"blk.N.ffn_act", "[tokens, feed_forward]", "ops all", kAllArchitectures,
+    {"blk.N.ffn_act", "[tokens, feed_forward]", "ops all", kDense,
      "ffn_act = silu(ffn_gate) * ffn_up",
      "silu(x) = x / (1 + exp(-x)). In gemma2 and gemma3: gelu(ffn_gate) * ffn_up; in gpt2, phi2 "
      "and "
      "starcoder2: gelu(ffn_up). The form with tanh: gelu(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * "
      "(x "
      "+ 0.044715 * x^3)))."},
+    {"blk.N.ffn_router", "[tokens, experts]", "ops all", kWithExperts,
+     "ffn_router = ffn_gate_inp.weight · ffn_norm",
+     "One number for each expert, before softmax or sigmoid. Files of llama can have experts too: "
+     "they then have the checkpoints from here to `ffn_expert_out` in place of `ffn_gate`, "
+     "`ffn_up` "
+     "and `ffn_act`."},
+    {"blk.N.ffn_choice", "[tokens, experts_used]", "layers ops all", kWithExperts,
+     "ffn_choice = the experts with the largest scores",
+     "The numbers of the experts that a token takes, from 0 on. Their order says nothing, but all "
+     "that follows, up to `ffn_expert_out`, has the same. A score is the softmax of `ffn_router`, "
+     "or its sigmoid where the file says so; exp_probs_b.bias, where the file has it, is added for "
+     "the choice alone. Where the file has groups of experts, only those of the best groups can be "
+     "chosen; a group is as good as the sum of its two largest scores."},
+    {"blk.N.ffn_weights", "[tokens, experts_used]", "ops all", kWithExperts,
+     "ffn_weights[slot] = scale * score[ffn_choice[slot]] / sum over chosen experts of score",
+     "What each chosen expert counts. The score is that of `ffn_router`, without the bias of the "
+     "choice. The sum is over the chosen experts in qwen3moe, granitemoe and llama; qwen2moe and "
+     "olmoe do not divide. The file can say otherwise (`expert_weights_norm`). `scale` is the "
+     "file's `expert_weights_scale`, or 1."},
+    {"blk.N.ffn_expert_gate", "[tokens, experts_used * expert_feed_forward]", "ops all",
+     kWithExperts, "ffn_expert_gate[slot] = ffn_gate_exps.weight[ffn_choice[slot]] · ffn_norm",
+     "The chosen experts of a token one after another, in the order of `ffn_choice`. Before the "
+     "activation."},
+    {"blk.N.ffn_expert_up", "[tokens, experts_used * expert_feed_forward]", "ops all", kWithExperts,
+     "ffn_expert_up[slot] = ffn_up_exps.weight[ffn_choice[slot]] · ffn_norm",
+     "As `ffn_expert_gate`."},
+    {"blk.N.ffn_expert_act", "[tokens, experts_used * expert_feed_forward]", "ops all",
+     kWithExperts, "ffn_expert_act = silu(ffn_expert_gate) * ffn_expert_up",
+     "Number by number. silu(x) = x / (1 + exp(-x))."},
+    {"blk.N.ffn_expert_out", "[tokens, experts_used * width]", "ops all", kWithExperts,
+     "ffn_expert_out[slot] = ffn_down_exps.weight[ffn_choice[slot]] · ffn_expert_act[slot]",
+     "Before it is multiplied by its weight."},
+    {"blk.N.ffn_experts", "[tokens, width]", "ops all", kWithShared,
+     "ffn_experts = sum over slots of ffn_weights[slot] * ffn_expert_out[slot]",
+     "Where no expert is shared by all tokens, this sum is `ffn_out`. A file of granitemoe that "
+     "has "
+     "a shared expert has the checkpoints from here to `ffn_shared_out` too, and adds that without "
+     "a gate."},
+    {"blk.N.ffn_shared_gate", "[tokens, shared_feed_forward]", "ops all", kWithShared,
+     "ffn_shared_gate = ffn_gate_shexp.weight · ffn_norm + ffn_gate_shexp.bias",
+     "Of the expert that all tokens share. Before the activation."},
+    {"blk.N.ffn_shared_up", "[tokens, shared_feed_forward]", "ops all", kWithShared,
+     "ffn_shared_up = ffn_up_shexp.weight · ffn_norm + ffn_up_shexp.bias",
+     "Before the activation."},
+    {"blk.N.ffn_shared_act", "[tokens, shared_feed_forward]", "ops all", kWithShared,
+     "ffn_shared_act = silu(ffn_shared_gate) * ffn_shared_up", "silu(x) = x / (1 + exp(-x))."},
+    {"blk.N.ffn_shared_out", "[tokens, width]", "ops all", kWithShared,
+     "ffn_shared_out = ffn_down_shexp.weight · ffn_shared_act + ffn_down_shexp.bias",
+     "Before its gate."},
+    {"blk.N.ffn_shared_router", "[tokens, 1]", "ops all", kWithShared,
+     "ffn_shared_router = ffn_gate_inp_shexp.weight · ffn_norm", "Before the sigmoid."},
+    {"blk.N.ffn_shared_gated", "[tokens, width]", "ops all", kWithShared,
+     "ffn_shared_gated = ffn_shared_out / (1 + exp(-ffn_shared_router))",
+     "What the shared expert counts depends on the token."},
     {"blk.N.ffn_out", "[tokens, width]", "ops all", kAllArchitectures,
      "ffn_out = ffn_down.weight · ffn_act + ffn_down.bias",
+     "With experts: the sum over slots of ffn_weights[slot] * ffn_expert_out[slot]; in qwen2moe "
+     "ffn_experts + ffn_shared_gated. "
      "Before `ffn_post_norm`, before `residual_scale` (granite) and before the sum with the "
      "residual "
      "stream."},

@@ -29,28 +29,28 @@ void ColumnBuffer::reserve(int64_t length, int64_t count) {
 
 void ColumnBuffer::fill(const Kernels& kernels, const float* x, int64_t length, int64_t count,
                         int64_t begin, int64_t end) {
-  const bool codes = codes_ && length % 32 == 0;  // quantized rows are whole blocks of 32
-  for (int64_t tile = begin; tile < end; tile += kTile) {
-    const int64_t width = std::min(kTile, count - tile);
-    const float* rows = x + tile * length;
-    if (floats_)
-      kernels.transpose_tile(rows, length, width, length, values_.data() + tile * length);
-    if (codes)
-      kernels.quantize_tile(rows, length, width, length, pairs_.data() + tile * (length / 2),
-                            scales_.data() + tile * blocks_of(length),
-                            sums16_.data() + tile * (length / 16),
-                            sums32_.data() + tile * (length / 32));
-  }
+  for (int64_t tile = begin; tile < end; tile += kTile)
+    fill_tile(kernels, x + tile * length, length, std::min(kTile, count - tile), tile);
 }
 
-Columns ColumnBuffer::view(int64_t length, int64_t count) {
+void ColumnBuffer::fill_tile(const Kernels& kernels, const float* rows, int64_t length,
+                             int64_t width, int64_t first) {
+  const Columns out = view(length, width, first);
+  if (floats_) kernels.transpose_tile(rows, length, width, length, out.values);
+  // Quantized rows are whole blocks of 32.
+  if (codes_ && length % 32 == 0)
+    kernels.quantize_tile(rows, length, width, length, out.pairs, out.scales, out.sums16,
+                          out.sums32);
+}
+
+Columns ColumnBuffer::view(int64_t length, int64_t count, int64_t first) {
   return {.count = count,
           .length = length,
-          .values = values_.data(),
-          .pairs = pairs_.data(),
-          .scales = scales_.data(),
-          .sums16 = sums16_.data(),
-          .sums32 = sums32_.data()};
+          .values = values_.data() + first * (floats_ ? length : 0),
+          .pairs = pairs_.data() + first * (codes_ ? length / 2 : 0),
+          .scales = scales_.data() + first * (codes_ ? blocks_of(length) : 0),
+          .sums16 = sums16_.data() + first * (codes_ ? length / 16 : 0),
+          .sums32 = sums32_.data() + first * (codes_ ? length / 32 : 0)};
 }
 
 }  // namespace lockstep::exec::cpu

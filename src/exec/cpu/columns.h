@@ -20,7 +20,12 @@ class ColumnBuffer {
   void fill(const Kernels& kernels, const float* x, int64_t length, int64_t count, int64_t begin,
             int64_t end);
 
-  Columns view(int64_t length, int64_t count);
+  // One tile of `width` columns, which begins at column `first`.
+  void fill_tile(const Kernels& kernels, const float* rows, int64_t length, int64_t width,
+                 int64_t first);
+
+  // Columns from `first` on, where a tile begins.
+  Columns view(int64_t length, int64_t count, int64_t first = 0);
 
  private:
   bool codes_ = false, floats_ = false;

@@ -8,6 +8,8 @@
 #include "base/parallel.h"
 #include "exec/cpu/cache.h"
 #include "exec/cpu/columns.h"
+#include "exec/cpu/expert_columns.h"
+#include "exec/cpu/kernels/panel_format.h"
 #include "exec/cpu/kernels/targets.h"
 #include "exec/cpu/pack.h"
 #include "exec/cpu/row_ops.h"
@@ -45,10 +47,15 @@ class CpuExecutor : public Executor {
         rope_of_[i] = table_for(ropes_, *rope);
       if (const PanelWeight* weight = weights_.linear(i)) {
         (weight->takes_codes ? takes_codes_ : takes_floats_) = true;
-        longest_column_ = std::max(longest_column_, weight->source.columns);
+        longest_column_ = std::max(longest_column_, weight->columns);
+      }
+      if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what)) {
+        most_slots_ = std::max(most_slots_, program.value(op.inputs[1]).width);
+        longest_expert_column_ = std::max(longest_expert_column_, experts->weight.columns);
       }
     }
     columns_.set_up(takes_codes_, takes_floats_);
+    expert_columns_.set_up(takes_codes_, takes_floats_);
     slots_.resize(plan_.slot_widths.size());
   }
 
@@ -67,6 +74,7 @@ class CpuExecutor : public Executor {
           slots_[i].size() < size)
         slots_[i].resize(size);
     columns_.reserve(longest_column_, tokens_);
+    expert_columns_.reserve(longest_expert_column_, tokens_ * most_slots_);
     for (RopeTable& table : ropes_) table.fill(positions(), tokens_);
     first_row_ = first_rows(program(), step);
     for (size_t s = 0; s < watched_.size(); ++s)
@@ -87,6 +95,7 @@ class CpuExecutor : public Executor {
   struct Scratch {
     std::vector<std::byte> product, panels;
     std::vector<float> attention;
+    std::vector<float> rows;  // of experts
   };
 
   int64_t first_row(size_t op) const {
@@ -122,6 +131,9 @@ class CpuExecutor : public Executor {
           break;
         case Stage::Kind::kProducts:
           run_products(stage, s, member);
+          break;
+        case Stage::Kind::kExperts:
+          run_experts(stage, s, member);
           break;
         case Stage::Kind::kAttention:
           run_attention(stage.ops[0], s, member);
@@ -170,12 +182,11 @@ class CpuExecutor : public Executor {
                  .position = positions() + t,
                  .row = t,
                  .inputs = std::span(inputs).first(op.inputs.size()),
+                 .first_width = op.inputs.empty() ? 0 : program().value(op.inputs[0]).width,
                  .out = row(op.outputs[0], t),
                  .width = program().value(op.outputs[0]).width};
-    if (std::holds_alternative<op::Norm>(op.what)) {
-      call.weight = weights_.norm_weight(index).data();
-      if (!weights_.norm_bias(index).empty()) call.bias = weights_.norm_bias(index).data();
-    }
+    if (std::holds_alternative<op::Norm>(op.what)) call.weight = weights_.norm_weight(index).data();
+    if (!weights_.norm_bias(index).empty()) call.bias = weights_.norm_bias(index).data();
     if (std::holds_alternative<op::Rope>(op.what)) call.rope = &ropes_[rope_of_[index]];
     evaluate_row(op.what, call);
   }
@@ -210,33 +221,97 @@ class CpuExecutor : public Executor {
            mine = taken_[s].fetch_add(1, std::memory_order_relaxed)) {
         if (cancelled(s)) return;
         const int64_t begin = (mine - pieces_before) * piece;
-        multiply(op, weight, x, first, begin, std::min(begin + piece, weight.panels), scratch);
+        const op::ValueId out = program().ops[op].outputs[0];
+        multiply(weight, 0, x, row(out, first), program().value(out).width, begin,
+                 std::min(begin + piece, weight.panels), scratch);
       }
       pieces_before += pieces;
     }
   }
 
-  void multiply(size_t op, const PanelWeight& weight, const Columns& x, int64_t first_row,
-                int64_t begin, int64_t end, Scratch& scratch) {
-    const op::ValueId out = program().ops[op].outputs[0];
-    Product product{.panels = weight.data,
+  // Panels of one expert (0 of a Linear).
+  static void multiply(const PanelWeight& weight, int64_t expert, const Columns& x, float* out,
+                       int64_t out_stride, int64_t begin, int64_t end, Scratch& scratch) {
+    Product product{.panels = weight.panels_of(expert),
                     .panel_bytes = weight.panel_bytes,
-                    .rows = weight.source.rows,
+                    .rows = weight.rows,
                     .x = &x,
-                    .out = row(out, first_row),
-                    .out_stride = program().value(out).width,
-                    .bias = weight.bias.empty() ? nullptr : weight.bias.data(),
+                    .out = out,
+                    .out_stride = out_stride,
+                    .bias = weight.bias_of(expert),
                     .scratch = scratch.product.data()};
     if (weight.data != nullptr) return weight.kernel(product, begin, end);
     // Straight from the file: a few panels at a time, so that they stay in the cache.
+    const op::Weight& source = weight.sources[static_cast<size_t>(expert)];
     for (int64_t panel = begin; panel < end; panel += kPanelGroup) {
       const int64_t count = std::min(end - panel, kPanelGroup);
       scratch.panels.resize(static_cast<size_t>(kPanelGroup * weight.panel_bytes));
       for (int64_t i = 0; i < count; ++i)
-        pack_panel(weight.source, panel + i, scratch.panels.data() + i * weight.panel_bytes);
+        pack_panel(source, panel + i, scratch.panels.data() + i * weight.panel_bytes);
       product.panels = scratch.panels.data() - panel * weight.panel_bytes;
       weight.kernel(product, panel, panel + count);
     }
+  }
+
+  // Only experts that somebody chose are read, each once for all of its tokens.
+  void run_experts(const Stage& stage, size_t s, int member) {
+    const op::Op& some = program().ops[stage.ops[0]];
+    const int64_t length = std::get<op::ExpertLinear>(some.what).weight.columns;
+    const int64_t x_width = program().value(some.inputs[0]).width;
+    const int64_t used = program().value(some.inputs[1]).width;
+    const int64_t first = first_row(stage.ops[0]);
+    const int64_t tokens = tokens_ - first;
+    Scratch& scratch = scratch_[static_cast<size_t>(member)];
+    if (member == 0)
+      expert_columns_.sort(row(some.inputs[1], first), tokens, used,
+                           std::get<op::ExpertLinear>(some.what).experts);
+    team_.meet();
+    expert_columns_.fill(kernels_, row(some.inputs[0], first), length, x_width,
+                         x_width == length ? 0 : length, member, team_.size(), scratch.rows);
+    team_.meet();
+    const auto scratch_bytes = static_cast<size_t>(product_scratch_bytes(tokens));
+    if (tokens > 1 && scratch.product.size() < scratch_bytes) scratch.product.resize(scratch_bytes);
+
+    int64_t pieces_before = 0;
+    int64_t mine = taken_[s].fetch_add(1, std::memory_order_relaxed);
+    for (const size_t op : stage.ops) {
+      const PanelWeight& weight = *weights_.linear(op);
+      // In generation an expert is a few pieces, so that each reads long stretches of memory.
+      const int64_t share = tokens > 1 ? 1 : weight.panels / (int64_t{team_.size()} * kPanelGroup);
+      const int64_t piece = std::max<int64_t>(1, share) * kPanelGroup;
+      const int64_t pieces = (weight.panels + piece - 1) / piece;
+      for (const ExpertColumns::Segment& segment : expert_columns_.segments()) {
+        const Columns x = expert_columns_.view(segment, length);
+        for (; mine < pieces_before + pieces;
+             mine = taken_[s].fetch_add(1, std::memory_order_relaxed)) {
+          if (cancelled(s)) return;
+          const int64_t begin = (mine - pieces_before) * piece;
+          multiply_experts(op, weight, segment, x, first, begin,
+                           std::min(begin + piece, weight.panels), scratch);
+        }
+        pieces_before += pieces;
+      }
+    }
+  }
+
+  void multiply_experts(size_t op, const PanelWeight& weight, const ExpertColumns::Segment& segment,
+                        const Columns& x, int64_t first, int64_t begin, int64_t end,
+                        Scratch& scratch) {
+    const op::ValueId id = program().ops[op].outputs[0];
+    const auto place = [&](int64_t column) {
+      const auto [token, slot] = expert_columns_.slot(segment.first + column);
+      return row(id, first + token) + slot * weight.rows;
+    };
+    if (segment.count == 1)
+      return multiply(weight, segment.expert, x, place(0), 0, begin, end, scratch);
+    // Its tokens do not lie side by side in the result.
+    const int64_t first_of_rows = begin * kPanelRows;
+    const int64_t rows = std::min(end * kPanelRows, weight.rows) - first_of_rows;
+    scratch.rows.resize(static_cast<size_t>(segment.count * rows));
+    multiply(weight, segment.expert, x, scratch.rows.data() - first_of_rows, rows, begin, end,
+             scratch);
+    for (int64_t column = 0; column < segment.count; ++column)
+      std::copy_n(scratch.rows.data() + column * rows, rows, place(column) + first_of_rows);
   }
 
   void run_attention(size_t index, size_t s, int member) {
@@ -318,6 +393,7 @@ class CpuExecutor : public Executor {
   bool takes_codes_ = false;   // some product rounds its inputs to 16 bits
   bool takes_floats_ = false;  // some product does not
   int64_t longest_column_ = 0;
+  int64_t longest_expert_column_ = 0, most_slots_ = 0;
   Plan plan_;
   Team team_;
   std::vector<Scratch> scratch_;             // a member each
@@ -326,6 +402,7 @@ class CpuExecutor : public Executor {
   std::vector<RopeTable> ropes_;
   std::vector<std::vector<float>> slots_;  // [tokens, width]
   ColumnBuffer columns_;                   // inputs of the coming products
+  ExpertColumns expert_columns_;           // and of those with experts
   std::vector<float> scores_, probs_;      // [heads, rows, positions], where somebody watches
 
   // Of the current step.

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "op/experts.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::cpu {
@@ -12,6 +13,8 @@ namespace {
 
 struct Evaluate {
   const RowCall& call;
+
+  std::vector<double> router() const { return {call.inputs[0], call.inputs[0] + call.first_width}; }
 
   void operator()(const op::Embed& embed) const {
     const int64_t row =
@@ -83,6 +86,51 @@ struct Evaluate {
     call.kernels.soft_cap(call.inputs[0], static_cast<float>(soft.cap), call.width, call.out);
   }
 
+  void operator()(const op::Choose& choose) const {
+    std::vector<double> scores = router();
+    const std::vector<double> bias =
+        call.bias == nullptr ? std::vector<double>{}
+                             : std::vector<double>(call.bias, call.bias + scores.size());
+    op::scores_for_choice(choose, bias, scores);
+    std::vector<int64_t> choice(static_cast<size_t>(call.width));
+    op::choose_experts(choose, scores, choice);
+    for (size_t i = 0; i < choice.size(); ++i) call.out[i] = static_cast<float>(choice[i]);
+  }
+
+  void operator()(const op::Weigh& weigh) const {
+    std::vector<double> scores = router();
+    op::score_experts(weigh.scoring, scores);
+    double sum = 0;
+    const auto score = [&](int64_t slot) {
+      return scores[static_cast<size_t>(call.inputs[1][slot])];
+    };
+    for (int64_t slot = 0; slot < call.width; ++slot) sum += score(slot);
+    const double factor = weigh.scale / (weigh.normalize ? sum : 1);
+    for (int64_t slot = 0; slot < call.width; ++slot)
+      call.out[slot] = static_cast<float>(score(slot) * factor);
+  }
+
+  void operator()(const op::MixExperts&) const {
+    constexpr int64_t kAtOnce = 64;
+    for (int64_t first = 0; first < call.width; first += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, call.width - first);
+      double sums[kAtOnce] = {};
+      for (int64_t slot = 0; slot < call.first_width; ++slot) {
+        const double weight = call.inputs[0][slot];
+        const float* x = call.inputs[1] + slot * call.width + first;
+        for (int64_t i = 0; i < count; ++i) sums[i] += weight * static_cast<double>(x[i]);
+      }
+      for (int64_t i = 0; i < count; ++i) call.out[first + i] = static_cast<float>(sums[i]);
+    }
+  }
+
+  void operator()(const op::Gate&) const {
+    const double gate = 1 / (1 + std::exp(-static_cast<double>(call.inputs[1][0])));
+    for (int64_t i = 0; i < call.width; ++i)
+      call.out[i] = static_cast<float>(gate * static_cast<double>(call.inputs[0][i]));
+  }
+
+  void operator()(const op::ExpertLinear&) const { LS_CHECK(false, "a product is no row op"); }
   void operator()(const op::Linear&) const { LS_CHECK(false, "a product is no row op"); }
   void operator()(const op::Attention&) const { LS_CHECK(false, "attention is no row op"); }
 };

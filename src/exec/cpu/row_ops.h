@@ -17,10 +17,11 @@ struct RowCall {
   int64_t position = 0;
   int64_t row = 0;  // of the step
   std::span<const float* const> inputs;
+  int64_t first_width = 0;  // of the first input
   float* out = nullptr;
   int64_t width = 0;                // of out
   const float* weight = nullptr;    // of a Norm
-  const float* bias = nullptr;      // of a Norm; may be null
+  const float* bias = nullptr;      // of a Norm or a Choose; may be null
   const RopeTable* rope = nullptr;  // of a Rope
 };
 void evaluate_row(const op::What& what, const RowCall& call);

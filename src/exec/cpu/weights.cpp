@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "exec/cpu/pack.h"
+#include "op/experts.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::cpu {
@@ -18,10 +19,40 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-std::vector<float> decode_vector(const op::Weight& weight) {
-  std::vector<float> out(static_cast<size_t>(weight.columns));
-  quant::decode(weight.format->format(), weight.row(0), weight.columns, out.data());
+std::vector<float> decode_all(const op::Weight& weight) {
+  std::vector<float> out(static_cast<size_t>(weight.rows * weight.columns));
+  for (int64_t row = 0; row < weight.rows; ++row)
+    quant::decode(weight.format->format(), weight.row(row), weight.columns,
+                  out.data() + row * weight.columns);
   return out;
+}
+
+std::unique_ptr<PanelWeight> panels_of(const op::What& what, const Kernels& kernels) {
+  auto out = std::make_unique<PanelWeight>();
+  if (const auto* linear = std::get_if<op::Linear>(&what)) {
+    out->sources = {linear->weight};
+    if (linear->bias) out->bias = decode_all(*linear->bias);
+  } else if (const auto* experts = std::get_if<op::ExpertLinear>(&what)) {
+    for (int64_t expert = 0; expert < experts->experts; ++expert)
+      out->sources.push_back(op::expert_of(*experts, expert).weight);
+    if (experts->bias) out->bias = decode_all(*experts->bias);
+  } else {
+    return nullptr;
+  }
+  const op::Weight& one = out->sources.front();
+  out->kernel = product_kernel(kernels, one);
+  out->takes_codes = takes_codes(one);
+  out->rows = one.rows;
+  out->columns = one.columns;
+  out->panel_bytes = panel_bytes(one);
+  out->panels = panel_count(one);
+  return out;
+}
+
+int64_t bytes_of(const PanelWeight& weight) {
+  constexpr int64_t kLine = 64;
+  return (std::ssize(weight.sources) * weight.panels * weight.panel_bytes + kLine - 1) / kLine *
+         kLine;
 }
 
 }  // namespace
@@ -59,24 +90,17 @@ Result<Weights> Weights::load(const op::Program& program, const Kernels& kernels
   Weights out;
   out.linears_.resize(program.ops.size());
   out.norms_.resize(program.ops.size());
-  constexpr int64_t kLine = 64;
   int64_t total = 0;
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    if (const auto* norm = std::get_if<op::Norm>(&program.ops[i].what)) {
-      out.norms_[i].first = decode_vector(norm->weight);
-      if (norm->bias) out.norms_[i].second = decode_vector(*norm->bias);
+    const op::What& what = program.ops[i].what;
+    if (const auto* norm = std::get_if<op::Norm>(&what)) {
+      out.norms_[i].first = decode_all(norm->weight);
+      if (norm->bias) out.norms_[i].second = decode_all(*norm->bias);
     }
-    const auto* linear = std::get_if<op::Linear>(&program.ops[i].what);
-    if (linear == nullptr) continue;
-    auto weight = std::make_unique<PanelWeight>();
-    weight->source = linear->weight;
-    weight->kernel = product_kernel(kernels, linear->weight);
-    weight->takes_codes = takes_codes(linear->weight);
-    weight->panel_bytes = panel_bytes(linear->weight);
-    weight->panels = panel_count(linear->weight);
-    if (linear->bias) weight->bias = decode_vector(*linear->bias);
-    total += (weight->panels * weight->panel_bytes + kLine - 1) / kLine * kLine;
-    out.linears_[i] = std::move(weight);
+    if (const auto* choose = std::get_if<op::Choose>(&what); choose != nullptr && choose->bias)
+      out.norms_[i].second = decode_all(*choose->bias);
+    out.linears_[i] = panels_of(what, kernels);
+    if (out.linears_[i] != nullptr) total += bytes_of(*out.linears_[i]);
   }
   if (!repack) return out;
 
@@ -93,14 +117,16 @@ Result<Weights> Weights::load(const op::Program& program, const Kernels& kernels
     std::byte* data = out.region_.data() + done;
     const auto pack = [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel)
-        pack_panel(weight->source, panel, data + panel * weight->panel_bytes);
+        pack_panel(weight->sources[static_cast<size_t>(panel / weight->panels)],
+                   panel % weight->panels, data + panel * weight->panel_bytes);
     };
     const int64_t grain = std::max<int64_t>(1, 500'000 / weight->panel_bytes);
-    parallel_for(weight->panels, grain, pack, threads);
-    if (weight->source.mapped) MappedFile::release_pages(weight->source.data);
+    parallel_for(std::ssize(weight->sources) * weight->panels, grain, pack, threads);
+    for (const op::Weight& source : weight->sources)
+      if (source.mapped) MappedFile::release_pages(source.data);
     weight->data = data;
     const int64_t before = done / 1'000'000;
-    done += (weight->panels * weight->panel_bytes + kLine - 1) / kLine * kLine;
+    done += bytes_of(*weight);
     progress.advance(done / 1'000'000 - before);
   }
   return out;

@@ -26,15 +26,21 @@ class Region {
   size_t bytes_ = 0;
 };
 
-// The weight of a Linear, in panels.
+// The weight of a Linear, or of each expert of an ExpertLinear, in panels.
 struct PanelWeight {
-  op::Weight source;
+  std::vector<op::Weight> sources;  // by expert; one of a Linear
   ProductKernel kernel = nullptr;
   bool takes_codes = false;
+  int64_t rows = 0, columns = 0;
   int64_t panel_bytes = 0;
-  int64_t panels = 0;
+  int64_t panels = 0;               // of one source
   const std::byte* data = nullptr;  // null: panels are made from the source as they are needed
-  std::vector<float> bias;          // empty: none
+  std::vector<float> bias;          // [sources, rows]; empty: none
+
+  const std::byte* panels_of(int64_t expert) const { return data + expert * panels * panel_bytes; }
+  const float* bias_of(int64_t expert) const {
+    return bias.empty() ? nullptr : bias.data() + expert * rows;
+  }
 };
 
 class Weights {
@@ -44,9 +50,9 @@ class Weights {
   static Result<Weights> load(const op::Program& program, const Kernels& kernels, bool repack,
                               int threads);
 
-  // By index of the op. Null where the op is no Linear.
+  // By index of the op. Null where the op is no product.
   const PanelWeight* linear(size_t op) const { return linears_[op].get(); }
-  // Weight and bias of a Norm as floats.
+  // Weight and bias of a Norm, the bias of a Choose, as floats.
   const std::vector<float>& norm_weight(size_t op) const { return norms_[op].first; }
   const std::vector<float>& norm_bias(size_t op) const { return norms_[op].second; }
 

@@ -141,6 +141,42 @@ struct MatmulCall {
   int64_t tokens = 0;
 };
 
+// Routing of a mixture of experts (op/op.h). Rows from `first_row` of `tokens`.
+struct RouteCall {
+  const float* router = nullptr;  // [tokens, experts]
+  float* choice = nullptr;        // [tokens, used]; of Weigh an input
+  float* weights = nullptr;       // [tokens, used]; null: it is a Choose
+  const float* bias = nullptr;    // [experts]; may be null
+  int64_t experts = 0, used = 0, groups = 1, groups_used = 1;
+  bool sigmoid = false, normalize = false;
+  float scale = 1;
+  int64_t tokens = 0, first_row = 0;
+};
+
+// Products with chosen experts: out[t, slot] = weight[choice[t, slot]] · x[t, slot] + bias.
+struct ExpertsCall {
+  WeightView weight;            // of all experts
+  int64_t rows = 0;             // of one
+  const float* bias = nullptr;  // [experts, rows]; may be null
+  const float* x = nullptr;     // [tokens, x_stride]
+  int64_t x_stride = 0, slot_stride = 0;
+  const float* choice = nullptr;  // [tokens, used]
+  int64_t used = 0;
+  float* out = nullptr;  // [tokens, used * rows]
+  int64_t tokens = 0, first_row = 0;
+};
+
+// out[t] = sum over slots of weights[t, slot] * x[t, slot], or x[t] / (1 + exp(-weights[t])) where
+// that is a gate.
+struct MixCall {
+  const float* weights = nullptr;  // [tokens, used]
+  const float* x = nullptr;        // [tokens, used * width]
+  float* out = nullptr;
+  int64_t used = 0, width = 0;
+  bool gate = false;
+  int64_t tokens = 0, first_row = 0;
+};
+
 // Numbers as halves, times a power of two that makes the largest fit: number = (high + low) /
 // scale, or high / scale where there is no low.
 struct Halves {

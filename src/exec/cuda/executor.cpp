@@ -352,6 +352,9 @@ class CudaExecutor : public Executor {
         case Stage::Kind::kProducts:
           LS_TRY_VOID(launch_products(stage));
           break;
+        case Stage::Kind::kExperts:
+          for (const size_t op : stage.ops) launch_own(program().ops[op]);
+          break;
         case Stage::Kind::kAttention:
           LS_TRY_VOID(launch_attention(stage.ops[0], splits));
           if (tokens_ > 1) LS_TRY_VOID(pace_.keep_close(stream_));
@@ -370,6 +373,10 @@ class CudaExecutor : public Executor {
                  "cudaMemcpyAsync of the logits");
   }
 
+  void launch_own(const op::Op& op) const {
+    launch_experts(parts_, op, buffers_, tokens_, first_row_of(op.outputs[0]), stream_);
+  }
+
   Result<void> launch_rows(const Stage& stage, const Stage* next) {
     RowsCall call;
     call.tokens = tokens_;
@@ -384,6 +391,11 @@ class CudaExecutor : public Executor {
         flush();
         run_embed(describe_embed(parts_, op, buffers_, tokens_, first_row_of(op.outputs[0])),
                   stream_);
+        continue;
+      }
+      if (task.kind == Stage::Task::Kind::kOp && is_of_experts(op.what)) {
+        flush();
+        launch_own(op);
         continue;
       }
       if (call.count == kMostTasks) flush();
@@ -508,7 +520,9 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   LS_TRY_VOID(available());
   const bool quantized = std::ranges::any_of(program.ops, [](const op::Op& op) {
     const auto* linear = std::get_if<op::Linear>(&op.what);
-    return linear != nullptr && linear->weight.format->block_values > 1;
+    const auto* experts = std::get_if<op::ExpertLinear>(&op.what);
+    return (linear != nullptr && linear->weight.format->block_values > 1) ||
+           (experts != nullptr && experts->weight.format->block_values > 1);
   });
   const DType kv = options.kv.value_or(quantized ? DType::kF16 : DType::kF32);
   const bool half = kv == DType::kF16;

@@ -12,6 +12,9 @@ void run_read(const void* data, int64_t bytes, uint32_t* out, cudaStream_t strea
 
 void run_embed(const EmbedCall& call, cudaStream_t stream);
 void run_rows(const RowsCall& call, cudaStream_t stream);
+void run_route(const RouteCall& call, cudaStream_t stream);
+void run_experts(const ExpertsCall& call, cudaStream_t stream);
+void run_mix(const MixCall& call, cudaStream_t stream);
 void run_matvec(const MatvecCall& call, cudaStream_t stream);
 void run_matmul(const MatmulCall& call, cudaStream_t stream);
 // Numbers to halves: [rows, columns] without padding.

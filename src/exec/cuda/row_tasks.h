@@ -33,6 +33,10 @@ RowTask describe_task(const Parts& parts, const Stage::Task& task, const Buffers
                       int64_t tokens, int64_t first_row);
 EmbedCall describe_embed(const Parts& parts, const op::Op& op, const Buffers& buffers,
                          int64_t tokens, int64_t first_row);
+// Ops of mixtures of experts have launches of their own.
+bool is_of_experts(const op::What& what);
+void launch_experts(const Parts& parts, const op::Op& op, const Buffers& buffers, int64_t tokens,
+                    int64_t first_row, cudaStream_t stream);
 // Without what is the launch's own: rows, splits and their memory, what is watched.
 AttentionCall describe_attention(const Parts& parts, size_t op, const Buffers& buffers);
 

@@ -1,8 +1,10 @@
 #include "exec/f64/ops.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/parallel.h"
+#include "exec/reference/experts.h"
 #include "quant/decode.h"
 
 namespace lockstep::exec::f64 {
@@ -21,6 +23,18 @@ Matrix linear_rows(const op::Linear& linear, const Matrix& x, int threads, Produ
   for (int64_t t = 0; t < out.rows; ++t)
     for (int64_t i = 0; i < out.columns; ++i)
       out.row(t)[i] += static_cast<double>(bias[static_cast<size_t>(i)]);
+  return out;
+}
+
+Matrix expert_rows(const op::ExpertLinear& all, Inputs inputs, int64_t width, int threads,
+                   Products& products) {
+  Matrix out(inputs[0]->rows, width);
+  std::ranges::fill(out.values, std::numeric_limits<double>::quiet_NaN());
+  reference::for_each_expert(
+      all, *inputs[1], [&](const op::Linear& linear, std::span<const op::Slot> slots) {
+        const Matrix x = reference::rows_of_slots(*inputs[0], linear.weight.columns, slots);
+        reference::put_rows_of_slots(linear_rows(linear, x, threads, products), slots, out);
+      });
   return out;
 }
 
@@ -61,6 +75,8 @@ Matrix evaluate(const op::What& what, Inputs inputs, int64_t width, const Place&
                 reference::Scores* scores, Products& products) {
   if (const auto* linear = std::get_if<op::Linear>(&what))
     return linear_rows(*linear, *inputs[0], threads, products);
+  if (const auto* experts = std::get_if<op::ExpertLinear>(&what))
+    return expert_rows(*experts, inputs, width, threads, products);
   if (std::holds_alternative<op::Attention>(what))
     return reference::evaluate(what, inputs, width, place, threads, scores);
   return row_by_row(what, inputs, width, place, threads);

@@ -128,6 +128,21 @@ TEST_F(FastOps, OtherOpsHaveThem) {
 }
 
 // Every kind of machine that can be tried here.
+TEST_F(FastOps, ExpertsHaveThem) {
+  for (const int64_t tokens : {1, 7, 65})
+    for (const bool own : {false, true}) {
+      const op::ExpertLinear all{6, weight(quant::Format::kQ8_0, 6 * 33, 64), {}};
+      const Matrix x = matrix(tokens, own ? 3 * 64 : 64, Numbers::kSingle);
+      const Matrix router = matrix(tokens, 6);
+      expect_same(op::Choose{}, {&router}, 3, 2);
+      const Matrix* const routed[] = {&router};
+      Matrix choice = reference::evaluate(op::Choose{}, routed, 3, {}, 1);
+      choice.values[0] = 7;  // no expert
+      expect_same(op::Weigh{}, {&router, &choice}, 3, 2);
+      expect_same(all, {&x, &choice}, 3 * 33, 2);
+    }
+}
+
 TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
   constexpr int64_t kStride = 272;
   for (const Kernels* each : all_kernels()) {

@@ -120,9 +120,13 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   // Multiplications a token below which the GPU's start takes longer than it saves.
   constexpr int64_t kWorthAGpu = 100'000'000;
   int64_t products = 0;
-  for (const op::Op& op : program.ops)
+  for (const op::Op& op : program.ops) {
+    const int64_t width = program.value(op.outputs[0]).width;
     if (const auto* linear = std::get_if<op::Linear>(&op.what))
-      products += linear->weight.rows * linear->weight.columns;
+      products += width * linear->weight.columns;
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+      products += width * experts->weight.columns;
+  }
   if (products < kWorthAGpu || !cuda::available().ok()) return create_on_cpu(program, options);
   auto made = cuda::create_reference(program);
   if (made.ok()) return made;

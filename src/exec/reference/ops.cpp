@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "exec/reference/experts.h"
 #include "exec/reference/sums.h"
 #include "op/rope.h"
 #include "quant/decode.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr int64_t kWorthAThread = 1'000'000;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<double> decode_row(const op::Weight& weight, int64_t row) {
   std::vector<float> floats(static_cast<size_t>(weight.columns));
@@ -185,6 +187,61 @@ struct Call {
   void operator()(const op::SoftCap& soft) const {
     for (size_t i = 0; i < out.values.size(); ++i)
       out.values[i] = soft.cap * std::tanh(input(0).values[i] / soft.cap);
+  }
+
+  void operator()(const op::Choose& choose) const {
+    const std::vector<double> bias =
+        choose.bias ? decode_row(*choose.bias, 0) : std::vector<double>{};
+    std::vector<int64_t> choice(static_cast<size_t>(out.columns));
+    for (int64_t t = 0; t < out.rows; ++t) {
+      std::vector<double> of_experts(input(0).row(t), input(0).row(t) + input(0).columns);
+      op::scores_for_choice(choose, bias, of_experts);
+      op::choose_experts(choose, of_experts, choice);
+      std::ranges::copy(choice, out.row(t));
+    }
+  }
+
+  void operator()(const op::Weigh& weigh) const {
+    const int64_t experts = input(0).columns;
+    for (int64_t t = 0; t < out.rows; ++t) {
+      std::vector<double> of_experts(input(0).row(t), input(0).row(t) + experts);
+      op::score_experts(weigh.scoring, of_experts);
+      double sum = 0;
+      for (int64_t slot = 0; slot < out.columns; ++slot) {
+        const int64_t expert = op::chosen_expert(input(1).row(t)[slot], experts);
+        out.row(t)[slot] = expert < 0 ? kNaN : of_experts[static_cast<size_t>(expert)];
+        sum += out.row(t)[slot];
+      }
+      for (int64_t slot = 0; slot < out.columns; ++slot)
+        out.row(t)[slot] *= weigh.scale / (weigh.normalize ? sum : 1);
+    }
+  }
+
+  void operator()(const op::ExpertLinear& all) const {
+    std::ranges::fill(out.values, kNaN);
+    for_each_expert(all, input(1), [&](const op::Linear& linear, std::span<const op::Slot> slots) {
+      const Matrix x = rows_of_slots(input(0), linear.weight.columns, slots);
+      const Matrix* const inputs_of_one[] = {&x};
+      Matrix rows(x.rows, linear.weight.rows);
+      Call{inputs_of_one, place, threads, nullptr, rows}(linear);
+      put_rows_of_slots(rows, slots, out);
+    });
+  }
+
+  void operator()(const op::MixExperts&) const {
+    for (int64_t t = 0; t < out.rows; ++t)
+      for (int64_t i = 0; i < out.columns; ++i) {
+        Sum sum;
+        for (int64_t slot = 0; slot < input(0).columns; ++slot)
+          sum.add(input(0).row(t)[slot] * input(1).row(t)[slot * out.columns + i]);
+        out.row(t)[i] = sum.value();
+      }
+  }
+
+  void operator()(const op::Gate&) const {
+    for (int64_t t = 0; t < out.rows; ++t)
+      for (int64_t i = 0; i < out.columns; ++i)
+        out.row(t)[i] = input(0).row(t)[i] / (1 + std::exp(-input(1).row(t)[0]));
   }
 };
 

@@ -292,5 +292,112 @@ TEST_F(Ops, AddAndScale) {
   }
 }
 
+TEST_F(Ops, ChooseTakesTheLargestAndOfEqualOnesTheFirst) {
+  Matrix router(3, 5);
+  router.values = {0, 3, 1, 3, 2, /**/ 1, 1, 1, 1, 1, /**/ -4, std::nan(""), -3, -9, -1e300};
+  EXPECT_EQ(run(op::Choose{}, {&router}, 3).values,
+            (std::vector<double>{1, 3, 4, 0, 1, 2, 2, 0, 3}));
+  // Scores that vanish still have an order, and a row without a number still has a choice.
+  router.values = {0,
+                   -900,
+                   -800,
+                   -1e5,
+                   -1e4,
+                   /**/ std::nan(""),
+                   std::nan(""),
+                   std::nan(""),
+                   std::nan(""),
+                   std::nan(""),
+                   /**/ 0,
+                   0,
+                   0,
+                   0,
+                   0};
+  EXPECT_EQ(run(op::Choose{}, {&router}, 4).values,
+            (std::vector<double>{0, 2, 1, 4, 0, 1, 2, 3, 0, 1, 2, 3}));
+}
+
+TEST_F(Ops, ChooseAddsItsBiasAndLooksAtGroups) {
+  Matrix router(1, 6);
+  router.values = {0, 0, 5, -5, 1, 1};
+  const float numbers[] = {0, 0.45f, 0, 0, 0, 0};
+  op::Choose choose;
+  choose.scoring = op::Scoring::kSigmoid;
+  EXPECT_EQ(run(choose, {&router}, 2).values, (std::vector<double>{2, 4}));
+  // Sigmoids: 0.5 0.5 | 0.993 0.007 | 0.731 0.731. The third group has the largest sum.
+  choose.groups = 3;
+  EXPECT_EQ(run(choose, {&router}, 2).values, (std::vector<double>{4, 5}));
+  choose.bias = op::Weight{"bias", &quant::info(quant::Format::kF32), 1, 6,
+                           std::as_bytes(std::span(numbers))};
+  choose.groups_used = 2;
+  EXPECT_EQ(run(choose, {&router}, 3).values, (std::vector<double>{1, 4, 5}));
+}
+
+TEST_F(Ops, WeighScoresTheChosen) {
+  Matrix router(1, 3), choice(1, 2);
+  router.values = {1, 0.5, -2};
+  choice.values = {2, 0};
+  const double sum = std::exp(1) + std::exp(0.5) + std::exp(-2);
+  const auto expect = [&](const op::Weigh& weigh, double first, double second) {
+    const Matrix out = run(weigh, {&router, &choice}, 2);
+    EXPECT_NEAR(out.values[0], first, 1e-15);
+    EXPECT_NEAR(out.values[1], second, 1e-15);
+  };
+  expect({op::Scoring::kSoftmax, false, 1}, std::exp(-2) / sum, std::exp(1) / sum);
+  expect({op::Scoring::kSoftmax, true, 3}, 3 / (1 + std::exp(3)), 3 / (1 + std::exp(-3)));
+  const double a = 1 / (1 + std::exp(2)), b = 1 / (1 + std::exp(-1));
+  expect({op::Scoring::kSigmoid, false, 0.5}, a / 2, b / 2);
+  expect({op::Scoring::kSigmoid, true, 1}, a / (a + b), b / (a + b));
+  // A recorded choice may hold anything.
+  choice.values = {3, 0};
+  EXPECT_TRUE(std::isnan(run(op::Weigh{}, {&router, &choice}, 2).values[0]));
+}
+
+TEST_F(Ops, ExpertLinearIsALinearByEachChosenExpert) {
+  for (const int64_t size : kSizes)
+    for (const bool own : {false, true}) {
+      const int64_t experts = 5, used = 3, rows = 4, tokens = 6;
+      op::ExpertLinear all{experts, weight(experts * rows, size), weight(experts, rows)};
+      const Matrix x = matrix(tokens, own ? used * size : size);
+      Matrix choice(tokens, used);
+      for (double& number : choice.values) number = static_cast<double>(random_.below(experts));
+      choice.values[1] = 5;
+      choice.values[2] = 0.5;
+      const Matrix out = run(all, {&x, &choice}, used * rows);
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t slot = 0; slot < used; ++slot)
+          for (int64_t r = 0; r < rows; ++r) {
+            const double actual = out.row(t)[slot * rows + r];
+            const double chosen = choice.row(t)[slot];
+            if (t == 0 && slot > 0) {
+              EXPECT_TRUE(std::isnan(actual));
+              continue;
+            }
+            const auto expert = static_cast<int64_t>(chosen);
+            double expected = value(*all.bias, expert, r);
+            for (int64_t i = 0; i < size; ++i)
+              expected +=
+                  value(all.weight, expert * rows + r, i) * x.row(t)[(own ? slot * size : 0) + i];
+            EXPECT_NEAR(actual, expected, 1e-12 * static_cast<double>(size));
+          }
+    }
+}
+
+TEST_F(Ops, MixExpertsAndGateAreWhatTheySay) {
+  for (const int64_t width : kSizes) {
+    const Matrix weights = matrix(3, 4), x = matrix(3, 4 * width), gate = matrix(3, 1);
+    const Matrix mix = run(op::MixExperts{}, {&weights, &x}, width);
+    const Matrix gated = run(op::Gate{}, {&mix, &gate}, width);
+    for (int64_t t = 0; t < 3; ++t)
+      for (int64_t i = 0; i < width; ++i) {
+        double sum = 0;
+        for (int64_t slot = 0; slot < 4; ++slot)
+          sum += weights.row(t)[slot] * x.row(t)[slot * width + i];
+        EXPECT_NEAR(mix.row(t)[i], sum, 1e-13);
+        EXPECT_NEAR(gated.row(t)[i], sum / (1 + std::exp(-gate.row(t)[0])), 1e-13);
+      }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::exec::reference

@@ -9,7 +9,10 @@
 #include "exec/cuda/executor.h"
 #include "exec/cuda/f64/calls.h"
 #include "exec/cuda/f64/op_calls.h"
+#include "exec/cuda/row_tasks.h"
 #include "exec/cuda/shared/stream.h"
+#include "exec/f64/ops.h"
+#include "exec/reference/experts.h"
 #include "op/rope.h"
 
 namespace lockstep::exec::cuda {
@@ -35,6 +38,10 @@ class StoredWeights {
       out = {&linear->weight};
       if (linear->bias) out.push_back(&*linear->bias);
     }
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what)) {
+      out = {&experts->weight};
+      if (experts->bias) out.push_back(&*experts->bias);
+    }
     return out;
   }
 
@@ -54,8 +61,10 @@ class StoredWeights {
                         "cudaMemcpy of weights"));
     return {};
   }
+  // A weight, or a part of it.
   const std::byte* find(const op::Weight& weight) const {
-    return memory_.data() + places_.at(weight.data.data()).second;
+    const auto& [data, place] = *std::prev(places_.upper_bound(weight.data.data()));
+    return memory_.data() + place.second + (weight.data.data() - data);
   }
 
  private:
@@ -258,6 +267,9 @@ class DoubleExecutor : public Executor {
     }
     if (const auto* attention = std::get_if<op::Attention>(&op.what))
       return run(*attention, step, op, inputs, out);
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+      return run(*experts, *inputs[0], *inputs[1], out);
+    if (is_of_experts(op.what)) return run_on_host(op.what, inputs, out);
     if (const auto* activate = std::get_if<op::Activate>(&op.what))
       run_activate(activate->kind, x(0), inputs.size() > 1 ? x(1) : nullptr, out.count(), to,
                    stream_);
@@ -356,6 +368,67 @@ class DoubleExecutor : public Executor {
     }
     pool_.give(std::move(padded));
     return {};
+  }
+
+  // One expert after another, on the rows that chose it.
+  Result<void> run(const op::ExpertLinear& all, const DeviceMatrix& x, const DeviceMatrix& choice,
+                   DeviceMatrix& out) {
+    reference::Matrix chosen(choice.rows, choice.columns);
+    LS_TRY_VOID(download(choice.data(), choice.count(), chosen.values));
+    const int64_t width = all.weight.columns;
+    const auto copy = [&](double* to, const double* from, int64_t numbers) {
+      return check(cudaMemcpyAsync(to, from, bytes(numbers), cudaMemcpyDeviceToDevice, stream_),
+                   "cudaMemcpyAsync");
+    };
+    Result<void> done;
+    reference::for_each_expert(all, chosen,
+                               [&](const op::Linear& linear, std::span<const op::Slot> slots) {
+                                 if (done.ok())
+                                   done = run_expert(linear, slots, x, width, copy, out);
+                               });
+    return done;
+  }
+
+  template <class Copy>
+  Result<void> run_expert(const op::Linear& linear, std::span<const op::Slot> slots,
+                          const DeviceMatrix& x, int64_t width, const Copy& copy,
+                          DeviceMatrix& out) {
+    DeviceMatrix rows{std::ssize(slots), width, {}, 0};
+    DeviceMatrix results{std::ssize(slots), linear.weight.rows, {}, 0};
+    LS_TRY(rows.memory, pool_.take(rows.count() * 8));
+    LS_TRY(results.memory, pool_.take(results.count() * 8));
+    for (size_t i = 0; i < slots.size(); ++i)
+      LS_TRY_VOID(copy(
+          rows.memory.template as<double>() + static_cast<int64_t>(i) * width,
+          x.data() + slots[i].token * x.columns + (x.columns == width ? 0 : slots[i].slot * width),
+          width));
+    LS_TRY_VOID(run(linear, rows, results));
+    for (size_t i = 0; i < slots.size(); ++i)
+      LS_TRY_VOID(copy(out.memory.template as<double>() + slots[i].token * out.columns +
+                           slots[i].slot * results.columns,
+                       results.data() + static_cast<int64_t>(i) * results.columns,
+                       results.columns));
+    pool_.give(std::move(rows.memory));
+    pool_.give(std::move(results.memory));
+    return {};
+  }
+
+  // Routing takes next to no time: the host does it, with the bits of the CPU.
+  Result<void> run_on_host(const op::What& what, const std::vector<DeviceMatrix*>& inputs,
+                           DeviceMatrix& out) {
+    std::vector<reference::Matrix> matrices;
+    for (const DeviceMatrix* input : inputs) {
+      matrices.emplace_back(input->rows, input->columns);
+      LS_TRY_VOID(download(input->data(), input->count(), matrices.back().values));
+    }
+    std::vector<const reference::Matrix*> pointers;
+    for (const reference::Matrix& matrix : matrices) pointers.push_back(&matrix);
+    const reference::Matrix result =
+        f64::evaluate(what, pointers, out.columns, {}, available_cores());
+    LS_TRY_VOID(check(cudaMemcpyAsync(out.memory.data(), result.values.data(), bytes(out.count()),
+                                      cudaMemcpyHostToDevice, stream_),
+                      "cudaMemcpyAsync"));
+    return check(cudaStreamSynchronize(stream_), "sending what the host computed");
   }
 
   Result<void> run(const op::Attention& attention, const Step& step, const op::Op& op,

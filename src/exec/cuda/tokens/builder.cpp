@@ -16,6 +16,7 @@ class TokenPass::Builder {
 
   bool build(const Plan& plan) {
     for (const Stage& stage : plan.stages) {
+      if (stage.kind == Stage::Kind::kExperts) return false;
       const bool done = stage.kind == Stage::Kind::kRows       ? add_rows(stage)
                         : stage.kind == Stage::Kind::kProducts ? add_products(stage)
                                                                : add_attention(stage.ops[0]);

@@ -156,6 +156,12 @@ Weights Weights::plan(const op::Program& program) {
       out.add_matrix(linear->weight);
       if (linear->bias) out.add_vector(*linear->bias);
     }
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what)) {
+      out.add_matrix(experts->weight);
+      if (experts->bias) out.add_vector(*experts->bias);
+    }
+    if (const auto* choose = std::get_if<op::Choose>(&op.what); choose != nullptr && choose->bias)
+      out.add_vector(*choose->bias);
     if (const auto* norm = std::get_if<op::Norm>(&op.what)) {
       out.add_vector(norm->weight);
       if (norm->bias) out.add_vector(*norm->bias);
@@ -192,7 +198,7 @@ void Weights::add_matrix(const op::Weight& weight) {
 
 void Weights::add_vector(const op::Weight& weight) {
   const auto [found, fresh] = vectors_.try_emplace(key(weight));
-  if (fresh) found->second = {weight, layout_.place(weight.columns * 4)};
+  if (fresh) found->second = {weight, layout_.place(weight.rows * weight.columns * 4)};
 }
 
 Result<void> Weights::load() {
@@ -201,9 +207,11 @@ Result<void> Weights::load() {
   Progress progress("Sending weights to the GPU", layout_.bytes() / 1'000'000, "MB");
   int64_t done = 0;
   for (const auto& [place, entry] : vectors_) {
-    std::vector<float> numbers(static_cast<size_t>(entry.first.columns));
-    quant::decode(entry.first.format->format(), entry.first.row(0), entry.first.columns,
-                  numbers.data());
+    const op::Weight& weight = entry.first;
+    std::vector<float> numbers(static_cast<size_t>(weight.rows * weight.columns));
+    for (int64_t row = 0; row < weight.rows; ++row)
+      quant::decode(weight.format->format(), weight.row(row), weight.columns,
+                    numbers.data() + row * weight.columns);
     LS_TRY_VOID(check(cudaMemcpy(memory_.data() + entry.second, numbers.data(),
                                  numbers.size() * sizeof(float), cudaMemcpyHostToDevice),
                       "cudaMemcpy of " + entry.first.name));
