@@ -43,7 +43,6 @@ CHECKPOINTS: Mapping[str, Tuple[str, str]] = {
     "blk.N.ffn_shared_act": ("[tokens, shared_feed_forward]", "ops all"),
     "blk.N.ffn_shared_out": ("[tokens, width]", "ops all"),
     "blk.N.ffn_shared_router": ("[tokens, 1]", "ops all"),
-    "blk.N.ffn_shared_gated": ("[tokens, width]", "ops all"),
     "blk.N.ffn_out": ("[tokens, width]", "ops all"),
     "blk.N.ffn_post_norm": ("[tokens, width]", "ops all"),
     "blk.N.output": ("[tokens, width]", "layers ops all"),

@@ -6,11 +6,13 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from ._experts import EXPERT_TAKES, ExpertCalls
 from .capture._names import NameMap, Rule
 
 # See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
 See = Callable[[Optional[Rule], str, Any], None]
-FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax")
+FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax", "linear")
+_OF_TORCH = ("softmax", "linear")
 # What a rule takes of a function: of its arguments and of its results.
 _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
     "softmax_input": lambda arguments, _: arguments[0],
@@ -84,6 +86,7 @@ class Watcher:
         self._opaque = disable  # the compiler leaves hooks alone, and its graphs break there
         self._hooks: List[Any] = []
         self._inside: List[str] = []  # modules that run, as far as they matter, the innermost last
+        self._experts: Dict[str, ExpertCalls] = {}  # by module
         self._functions: Dict[str, Dict[str, Any]] = {}  # function that rules name: {module: it}
         self.modules = shift_names(plain_names(model), names)
         self.mapped = 0  # modules and functions that a rule takes
@@ -129,12 +132,20 @@ class Watcher:
         def enter(*_: Any) -> None:
             self._inside.append(known)
 
-        def leave(*_: Any) -> None:
+        def leave(_: Any, inputs: Any, *__: Any) -> None:
+            if known in self._experts:
+                self._finish_experts(known, inputs)
             if known in self._inside:
                 del self._inside[len(self._inside) - 1 - self._inside[::-1].index(known) :]
 
         self._hooks.append(module.register_forward_pre_hook(self._opaque(enter)))
         self._hooks.append(module.register_forward_hook(self._opaque(leave)))
+
+    def _finish_experts(self, known: str, inputs: Any) -> None:
+        found = self._experts.pop(known).finish(inputs[1] if len(inputs) > 1 else None)
+        for rule, name in self._rules(f"{known}:linear"):
+            if rule.take in found:
+                self._see(rule, name, found[rule.take])
 
     def _place(self, names: List[str]) -> str:
         """Which of a shared module's names is meant: the one within the module that runs."""
@@ -169,6 +180,8 @@ class Watcher:
             return first_tensor(named.get("hidden_states", named)) if found is None else found
         if rule.take == "second_output":
             return first_tensor(outputs[1:2])
+        if rule.take == "third_output":  # which may be whole numbers, such as those of experts
+            return outputs[2].float() if len(outputs) > 2 else None
         if rule.take == "sum_of_outputs" and len(outputs) > 1 and first_tensor(outputs[1:2]) is not None:
             return outputs[0] + outputs[1]
         return first_tensor(output)
@@ -197,14 +210,18 @@ class Watcher:
             replaced.append((owner, function, original))
 
         def seen(node: str, arguments: Tuple[Any, ...], result: Any) -> None:
-            for rule, name in self._rules(node):
+            rules = self._rules(node)
+            if any(rule.take in EXPERT_TAKES for rule, _ in rules):
+                self._experts.setdefault(node.rpartition(":")[0], ExpertCalls()).add(arguments, result)
+                return
+            for rule, name in rules:
                 self._see(rule, name, _OF_FUNCTIONS[rule.take](arguments, result))
 
         try:
             for function, within in self._functions.items():
                 # torch's own, or the one of the file that the module's class is in.
                 owners = {type(module).__module__ for module in within.values()}
-                for owner in ["torch.nn.functional"] if function == "softmax" else sorted(owners):
+                for owner in ["torch.nn.functional"] if function in _OF_TORCH else sorted(owners):
                     if hasattr(sys.modules.get(owner), function):
                         replace(sys.modules[owner], function, seen)
             yield
@@ -215,6 +232,7 @@ class Watcher:
     def begin(self) -> None:
         """Before a pass: one that raised an exception left its modules entered."""
         self._inside.clear()
+        self._experts.clear()
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -64,11 +64,46 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(found.find("model.layers.1.self_attn.k_proj")[0][0].order, "adjacent")
 
     def test_every_checkpoint_has_a_rule(self):
-        for engine, architectures in (("llama.cpp", ("llama", "phi3")), ("transformers", ("llama", "phi3"))):
-            for architecture in architectures:
-                rules = names.load_map(engine, architecture).rules
-                wanted = {name.replace("blk.N.", "blk.{N}.") for name in checkpoints.CHECKPOINTS}
-                self.assertEqual({rule.checkpoint for rule in rules}, wanted)
+        # What only models with an expert that all tokens share have, and what those lack in llama.cpp.
+        shared = {"blk.N.ffn_experts", "blk.N.ffn_shared_act"}
+        dense = {"blk.N.ffn_gate", "blk.N.ffn_up", "blk.N.ffn_act"}
+        for engine, architecture, lacking in (
+            ("llama.cpp", "llama", shared), ("llama.cpp", "phi3", shared), ("llama.cpp", "qwen2moe", dense),
+            ("transformers", "llama", {"blk.N.ffn_experts"}), ("transformers", "phi3", {"blk.N.ffn_experts"}),
+            ("transformers", "qwen2_moe", set()),
+        ):  # fmt: skip
+            rules = names.load_map(engine, architecture).rules
+            wanted = {name.replace("blk.N.", "blk.{N}.") for name in set(checkpoints.CHECKPOINTS) - lacking}
+            self.assertEqual({rule.checkpoint for rule in rules}, wanted, (engine, architecture))
+
+    def test_experts(self):
+        for architecture, node, op, reads, wanted in (
+            ("qwen3moe", "ffn_moe_logits-2", "MUL_MAT", (), ["blk.2.ffn_router"]),
+            ("qwen3moe", "ffn_moe_topk-2", "VIEW", (), ["blk.2.ffn_choice"]),
+            ("qwen3moe", "ffn_moe_weights_norm-2", "DIV", (), ["blk.2.ffn_weights"]),
+            ("qwen3moe", "ffn_moe_down-2", "MUL_MAT_ID", (), ["blk.2.ffn_expert_out"]),
+            ("qwen3moe", "ffn_moe_out-2", "ADD", (), ["blk.2.ffn_out"]),
+            ("llama", "ffn_moe_out-2", "ADD", (), ["blk.2.ffn_out"]),
+            ("qwen2moe", "ffn_moe_out-2", "ADD", (), ["blk.2.ffn_experts"]),
+            ("qwen2moe", "ffn_out-2", "ADD", (), ["blk.2.ffn_out"]),
+            ("qwen2moe", "ffn_up-2", "MUL_MAT", ("blk.2.ffn_up_shexp.weight", "x"), ["blk.2.ffn_shared_up"]),
+            ("qwen2moe", "ffn_swiglu-2", "GLU", ("ffn_gate-2", "ffn_up-2"), ["blk.2.ffn_shared_act"]),
+            ("qwen2", "ffn_swiglu-2", "GLU", ("ffn_gate-2", "ffn_up-2"), ["blk.2.ffn_act"]),
+        ):
+            with self.subTest(node=node, architecture=architecture):
+                self.assertEqual(self.find("llama.cpp", architecture, node, op, reads), wanted)
+        experts = [f"blk.4.ffn_expert_{part}" for part in ("gate", "up", "act", "out")]
+        for architecture, node, wanted in (
+            ("mixtral", "model.layers.4.mlp.gate", ["blk.4.ffn_router", "blk.4.ffn_weights", "blk.4.ffn_choice"]),
+            ("mixtral", "model.layers.4.mlp.experts:linear", experts),
+            ("mixtral", "model.layers.4.mlp", ["blk.4.ffn_out"]),
+            ("qwen3", "model.layers.4.mlp", []),
+            ("granitemoe", "model.layers.4.block_sparse_moe.experts:linear", experts),
+            ("qwen2_moe", "model.layers.4.mlp.experts", ["blk.4.ffn_experts"]),
+            ("qwen2_moe", "model.layers.4.mlp.shared_expert.down_proj", ["blk.4.ffn_shared_act", "blk.4.ffn_shared_out"]),
+        ):
+            with self.subTest(node=node, architecture=architecture):
+                self.assertEqual(self.find("transformers", architecture, node), wanted)
 
     def test_rules_of_the_package_are_of_checkpoints(self):
         for path in sorted(Path(names.__file__).with_name("names").glob("*.json")):
@@ -98,7 +133,7 @@ class NamesTest(unittest.TestCase):
         every = checkpoints.names(11)
         self.assertEqual(sorted(reversed(every), key=checkpoints.execution_order), every)
         self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_post_norm", "blk.1.output", "final_norm", "logits"])
-        self.assertEqual(len(every), 3 + 11 * 19)
+        self.assertEqual(len(every), 3 + 11 * 32)
         for name in ("norm-3", "blk.1.other", "blk.N.q", "blk..q", "q", "blk.1.logits", "blk.1.q.x", ""):
             self.assertFalse(checkpoints.is_checkpoint(name), name)
         for name in checkpoints.names(2):

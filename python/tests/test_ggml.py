@@ -78,8 +78,11 @@ class GgmlTest(unittest.TestCase):
         np.testing.assert_array_equal(found, 1)
 
     def test_no_floats_no_array(self):
-        for kind in (8, 26):
-            self.assertIsNone(self.tensor(np.ones((1, 1, 2, 3), np.float32), kind).array())
+        self.assertIsNone(self.tensor(np.ones((1, 1, 2, 3), np.float32), 8).array())
+
+    def test_whole_numbers_are_those_of_experts(self):
+        numbers = np.arange(12, dtype=np.int32).reshape(1, 1, 3, 4)
+        np.testing.assert_array_equal(self.tensor(numbers[..., :2], 26).array(), numbers[..., :2])
 
     def test_what_a_node_says(self):
         source = Tensor(type=0, name_bytes=b"blk.0.attn_q.weight")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import lockstep
+from lockstep._experts import ExpertCalls
 
 # Some machines announce AMX, which is above this, and stop a program at its first tile instruction.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -175,6 +176,51 @@ NAMES = {
     "blocks.{N}": "blk.{N}.output",
     "head": "logits",
 }
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class ExpertsTest(unittest.TestCase):
+    """Products of experts, as modules of transformers call them, in the order of the tokens' choices."""
+
+    EXPERTS, USED, TOKENS = 7, 3, 11
+
+    def setUp(self):
+        torch.manual_seed(3)
+        self.x = torch.randn(self.TOKENS, WIDTH)
+        self.choice = torch.stack([torch.randperm(self.EXPERTS - 1)[: self.USED] for _ in range(self.TOKENS)])
+        self.w13, self.w2 = torch.randn(self.EXPERTS, 2 * FEED, WIDTH), torch.randn(self.EXPERTS, WIDTH, FEED)
+        self.calls = ExpertCalls()
+        for expert in range(self.EXPERTS):  # nobody chose the last one
+            slots, tokens = torch.where(self.choice.T == expert)
+            if len(slots):
+                first = self.product(self.x[tokens], self.w13[expert])
+                gate, up = first.chunk(2, -1)
+                self.product(nn.functional.silu(gate) * up, self.w2[expert])
+
+    def product(self, x, weight):
+        result = nn.functional.linear(x, weight)
+        self.calls.add((x, weight), result)
+        return result
+
+    def test_rows_are_those_of_the_slots(self):
+        found = self.calls.finish(self.choice)
+        self.assertEqual(list(found), ["expert_gate", "expert_up", "expert_act", "expert_out"])
+        for token in range(self.TOKENS):
+            for slot, expert in enumerate(self.choice[token]):
+                gate, up = (self.w13[expert] @ self.x[token]).chunk(2)
+                act = nn.functional.silu(gate) * up
+                for take, row in zip(found, (gate, up, act, self.w2[expert] @ act)):
+                    own = found[take].view(self.TOKENS, self.USED, -1)[token, slot]
+                    torch.testing.assert_close(own, row)
+        self.assertEqual(self.calls.finish(self.choice), {})  # the next pass has products of its own
+
+    def test_other_products_are_not_taken(self):
+        self.product(self.x, self.w13[0])
+        self.assertEqual(self.calls.finish(self.choice), {})
+        self.setUp()
+        self.assertEqual(self.calls.finish(None), {})
+        self.setUp()
+        self.assertEqual(self.calls.finish(self.choice[:-1]), {})
 
 
 @unittest.skipIf(torch is None, "torch is not installed")

@@ -182,7 +182,7 @@ class ForwardPass : ProgramBuilder {
       const op::Linear of_gate{
           weights_.vector(prefix() + "ffn_gate_inp_shexp.weight", config_.width), {}};
       const ValueId number = add(of_gate, {read}, value("ffn_shared_router", 1));
-      shared = add(op::Gate{}, {shared, number}, value("ffn_shared_gated", config_.width));
+      shared = add(op::Gate{}, {shared, number}, inner("ffn_shared_gated", config_.width));
     }
     return add(op::Add{}, {chosen, shared}, value("ffn_out", config_.width));
   }

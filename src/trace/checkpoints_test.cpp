@@ -46,7 +46,8 @@ TEST(CheckpointSets, AreThoseOfTheTable) {
       EXPECT_EQ(in_checkpoints(set, name), std::ranges::count(wanted, name) == 1) << set << name;
   }
   EXPECT_EQ(select_names(names, "layers").value(),
-            (std::vector<std::string>{"embedding", "blk.41.output", "final_norm", "logits"}));
+            (std::vector<std::string>{"embedding", "blk.41.ffn_choice", "blk.41.output",
+                                      "final_norm", "logits"}));
   EXPECT_EQ(select_names(names, "ops")->size(), names.size() - 2);
 }
 

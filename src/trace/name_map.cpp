@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kLayer = "{N}";
 
-constexpr std::string_view kLists[] = {"nodes", "reads", "ops", "not_ops", "architectures"};
+constexpr std::string_view kLists[] = {"nodes",   "reads",         "ops",
+                                       "not_ops", "architectures", "not_architectures"};
 constexpr std::string_view kWords[] = {"checkpoint", "part", "take", "order"};
 // What a rule may say besides the name.
 constexpr std::string_view kConditions[] = {"reads", "ops", "not_ops", "part", "order"};
@@ -74,6 +75,7 @@ Result<NameMap::Rule> NameMap::read_rule(const JsonReader& in) {
   LS_TRY(rule.nodes, read_names(in["nodes"]));
   LS_TRY(rule.reads, read_names(in["reads"]));
   LS_TRY(rule.only_in, read_names(in["architectures"]));
+  LS_TRY(rule.not_in, read_names(in["not_architectures"]));
   if (rule.nodes.empty() && rule.reads.empty()) return in.wrong("nodes or reads");
   LS_TRY(const std::string take, in["take"].text_or("output"));
   rule.plain = take == "output" && std::ranges::none_of(kConditions, [&](std::string_view field) {
@@ -113,6 +115,7 @@ std::optional<std::string> NameMap::checkpoint(std::string_view node,
   for (const Rule& rule : rules_) {
     // Of an architecture's own rules and the general ones for the same checkpoint, its own count.
     if (!rule.only_in.empty() && !is_own(rule)) continue;
+    if (std::ranges::find(rule.not_in, architecture) != rule.not_in.end()) continue;
     if (rule.only_in.empty() && std::ranges::any_of(rules_, [&](const Rule& other) {
           return other.checkpoint == rule.checkpoint && is_own(other);
         }))

@@ -53,7 +53,13 @@ OWN = {
     "glm4": {"rope-dims": 8},
     "stablelm": {"rope-dims": 8},
     "phi2": {"kv-heads": 4, "rope-dims": 8},
+    "qwen2moe": {"experts": 7, "experts-used": 3, "expert-size": 29, "shared-expert-size": 37},
+    "qwen3moe": {"experts": 7, "experts-used": 3, "expert-size": 29},
+    "olmoe": {"kv-heads": 4, "experts": 7, "experts-used": 3},
+    "granitemoe": {"experts": 7, "experts-used": 3, "embedding-scale": 11.5, "residual-scale": 0.22,
+                   "attention-scale": 0.11, "logit-scale": 7.3},
 }
+EXPERTS = ("qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 WITH_GELU = ("gemma2", "gemma3", "phi2", "starcoder2")
 
 
@@ -70,6 +76,14 @@ def cases():
         bound = 10 * GELU_TABLE_BOUND if arch in WITH_GELU else LOGITS_BOUND
         yield Case(arch, arch, all_checkpoints=True, bound=bound)
         yield Case(f"{arch}, 7 heads", arch, {"width": 70, "heads": 7, "kv-heads": 7, "rope-dims": 10}, bound=bound)
+    for arch in EXPERTS:
+        yield Case(arch, arch, all_checkpoints=True)
+        yield Case(f"{arch}, one of two experts", arch, {"experts": 2, "experts-used": 1})
+        yield Case(f"{arch}, 8 of 65 experts", arch, {"experts": 65, "experts-used": 8})
+    mixtral = {"experts": 8, "experts-used": 2}
+    yield Case("llama, experts", "llama", mixtral, all_checkpoints=True)
+    yield Case("llama, all experts", "llama", {"experts": 5, "experts-used": 5, "feed-forward": 33})
+    yield Case("granitemoe, a shared expert", "granitemoe", {"shared-expert-size": 41})
     yield Case("gemma3, linear rope scaling", "gemma3", {"rope-scaling": "linear:8"}, bound=10 * GELU_TABLE_BOUND)
     yield Case("olmo2, yarn and a window", "olmo2", {"rope-scaling": "yarn:4:64", "window": 9, "layers": 5})
     yield Case("smollm3, yarn", "smollm3", {"rope-scaling": "yarn:4:64"})

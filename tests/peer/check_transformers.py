@@ -61,6 +61,16 @@ CASES = [
     ("stablelm, side by side", "stablelm", {"use_parallel_residual": True, "qk_layernorm": True}, 60, 60),
     ("phi2", "phi2", {}, 60, 60),
     ("starcoder2", "starcoder2", {}, 60, 60),
+    ("mixtral", "mixtral", {}, 60, 60),
+    ("mixtral, one expert of two", "mixtral", {"num_local_experts": 2, "num_experts_per_tok": 1}, 60, 60),
+    ("mixtral, all experts", "mixtral", {"num_local_experts": 5, "num_experts_per_tok": 5}, 7, 60),
+    ("qwen2moe", "qwen2moe", {}, 60, 60),
+    ("qwen2moe, many experts", "qwen2moe", {"num_experts": 65, "num_experts_per_tok": 8}, 60, 60),
+    ("qwen3moe", "qwen3moe", {}, 60, 60),
+    ("qwen3moe, yarn", "qwen3moe", {"rope_parameters": YARN, "moe_intermediate_size": 1}, 100, 100),
+    ("olmoe", "olmoe", {}, 60, 60),
+    ("olmoe, tied", "olmoe", {"tie_word_embeddings": True, "num_experts": 16, "num_experts_per_tok": 4}, 60, 60),
+    ("granitemoe", "granitemoe", {}, 60, 60),
 ]  # fmt: skip
 
 

@@ -24,7 +24,8 @@ ADDED_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight; files hold the
 
 def arch_of(config):
     """What GGUF files call the architecture."""
-    return {"gemma3_text": "gemma3", "phi": "phi2"}.get(config.model_type, config.model_type)
+    names = {"gemma3_text": "gemma3", "phi": "phi2", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+    return names.get(config.model_type, config.model_type)
 
 
 def _common(heads, kv_heads, ff):
@@ -88,6 +89,18 @@ def config_of(arch, options):
         "starcoder2": (transformers.Starcoder2Config,
                        {**_common(6, 3, 67), "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None}),
     }  # fmt: skip
+    experts = {"num_experts": 7, "num_experts_per_tok": 3}
+    local = {"num_local_experts": 7, "num_experts_per_tok": 3}
+    kinds |= {
+        "mixtral": (transformers.MixtralConfig, {**_common(6, 3, 31), **local, "sliding_window": None}),
+        "qwen2moe": (transformers.Qwen2MoeConfig,
+                     {**_common(6, 2, 67), **experts, "moe_intermediate_size": 29, "shared_expert_intermediate_size": 37,
+                      "norm_topk_prob": False}),
+        "qwen3moe": (transformers.Qwen3MoeConfig,
+                     {**_common(3, 1, 67), **experts, "head_dim": 22, "moe_intermediate_size": 29, "norm_topk_prob": True}),
+        "olmoe": (transformers.OlmoeConfig, {**_common(6, 3, 31), **experts, "norm_topk_prob": False}),
+        "granitemoe": (transformers.GraniteMoeConfig, {**kinds["granite"][1], **local, "intermediate_size": 31}),
+    }  # fmt: skip
     kind, usual = kinds[arch]
     if arch in ("glm4", "stablelm", "phi2"):
         return kind(**{**usual, **_rope(**half), **options})
@@ -100,7 +113,9 @@ def config_of(arch, options):
 
 def random_model(config, seed):
     """In double precision; the weights are single-precision numbers, so that an F32 file holds them exactly."""
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager"
+    ).eval()
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -109,7 +124,7 @@ def random_model(config, seed):
                 zero = name.endswith("bias") or (arch_of(config) in ADDED_ONE and "norm" in name)
                 values = 0.3 * values + (0.0 if zero else 1.0)
             elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
-                fan_in = weight.shape[0 if config.model_type == "gpt2" and "lm_head" not in name else 1]
+                fan_in = weight.shape[-1] if weight.dim() == 3 else weight.shape[0 if config.model_type == "gpt2" and "lm_head" not in name else 1]
                 values *= 2 / math.sqrt(fan_in)
             weight.copy_(values)
     return model.double()
@@ -143,6 +158,10 @@ _NAMES = {
     # Phi 2, StarCoder 2
     "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "model.final_layernorm": "output_norm",
     "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+    # Experts
+    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.router": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }  # fmt: skip
 _AFTER_ATTENTION = ("gemma2", "gemma3", "olmo2")  # whose post_attention_layernorm is what its name says
 
@@ -160,13 +179,24 @@ def _gguf_name(full_name, arch):
 
 def _paired_heads(name, config):
     """Of q and k of the architectures whose files have other pairs than transformers; 0: as they are."""
-    if config.model_type not in ("llama", "granite", "smollm3"):
+    if config.model_type not in ("llama", "granite", "smollm3", "mixtral", "granitemoe"):
         return 0
     return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2], 0)
 
 
 def _transposed(name, value, arch):
     return arch == "gpt2" and value.ndim == 2 and name.startswith("blk.")  # stored as [in, out] in transformers
+
+
+def _expert_tensors(full_name, value):
+    """Gate and up of all experts are one weight in transformers, the gate's rows first."""
+    layer = full_name.removeprefix("model.layers.").split(".")[0]
+    if full_name.endswith("down_proj"):
+        yield f"blk.{layer}.ffn_down_exps.weight", value
+        return
+    half = value.shape[1] // 2
+    yield f"blk.{layer}.ffn_gate_exps.weight", value[:, :half]
+    yield f"blk.{layer}.ffn_up_exps.weight", value[:, half:]
 
 
 def _tensors(model):
@@ -178,7 +208,12 @@ def _tensors(model):
             of, _, head = full_name.removesuffix(".weight").partition("_layernorm.norms.")
             heads_norms.setdefault(of, {})[int(head)] = weight.detach().numpy()
             continue
+        if ".experts." in full_name:
+            yield from _expert_tensors(full_name, weight.detach().numpy())
+            continue
         name, value = _gguf_name(full_name, arch), weight.detach().numpy()
+        if name.endswith("ffn_gate_inp_shexp.weight"):
+            value = value[0]
         if arch in ADDED_ONE and "norm" in name:
             value = (value.astype(np.float32) + np.float32(1)).astype(np.float64)
         if _transposed(name, value, model.config.model_type):
@@ -311,6 +346,13 @@ def export(model, path):
             writer.add_layer_norm_eps(config.norm_epsilon if arch == "starcoder2" else config.layer_norm_eps)
         else:
             writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        if experts := getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None):
+            writer.add_expert_count(experts)
+            writer.add_expert_used_count(config.num_experts_per_tok)
+        if arch in ("qwen2moe", "qwen3moe"):
+            writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        if arch == "qwen2moe":
+            writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_key_length(head_size)
         writer.add_value_length(head_size)
@@ -343,7 +385,7 @@ def export(model, path):
             raise ValueError(f"no export of rope type {rope['rope_type']}")
         if arch == "phi3":
             writer.add_sliding_window(config.sliding_window or CONTEXT)
-        if arch == "granite":
+        if arch in ("granite", "granitemoe"):
             writer.add_embedding_scale(config.embedding_multiplier)
             writer.add_residual_scale(config.residual_multiplier)
             writer.add_attention_scale(config.attention_multiplier)

@@ -191,13 +191,10 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "Before its gate."},
     {"blk.N.ffn_shared_router", "[tokens, 1]", "ops all", kWithShared,
      "ffn_shared_router = ffn_gate_inp_shexp.weight · ffn_norm", "Before the sigmoid."},
-    {"blk.N.ffn_shared_gated", "[tokens, width]", "ops all", kWithShared,
-     "ffn_shared_gated = ffn_shared_out / (1 + exp(-ffn_shared_router))",
-     "What the shared expert counts depends on the token."},
     {"blk.N.ffn_out", "[tokens, width]", "ops all", kAllArchitectures,
      "ffn_out = ffn_down.weight · ffn_act + ffn_down.bias",
      "With experts: the sum over slots of ffn_weights[slot] * ffn_expert_out[slot]; in qwen2moe "
-     "ffn_experts + ffn_shared_gated. "
+     "ffn_experts + ffn_shared_out / (1 + exp(-ffn_shared_router)). "
      "Before `ffn_post_norm`, before `residual_scale` (granite) and before the sum with the "
      "residual "
      "stream."},

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from .._dtypes import bfloat16_to_float32
 
 SOFT_MAX = "SOFT_MAX"
-_NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": np.float64}
+_NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": np.float64,
+          "i32": np.int32}  # fmt: skip
 
 
 class Tensor(ctypes.Structure):
@@ -104,7 +105,7 @@ class Node:
         return float(np.int32(self.tensor.op_params[index]).view(np.float32))
 
     def array(self) -> Optional[npt.NDArray[np.float32]]:
-        """A copy in float32 as numpy counts dimensions, [ne3, ne2, ne1, ne0]; None where it holds no floats.
+        """A copy in float32 as numpy counts dimensions, [ne3, ne2, ne1, ne0]; None where it holds no plain numbers.
 
         Read through the backend, so that it may lie on a GPU; strides as they are.
         """

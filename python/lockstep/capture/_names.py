@@ -12,7 +12,7 @@ FORMAT = "lockstep-names"
 VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
 TAKES = ("output", "input", "softmax_input", "query", "new_keys", "first_output", "second_output",
-         "sum_of_outputs")  # fmt: skip
+         "third_output", "sum_of_outputs", "expert_gate", "expert_up", "expert_act", "expert_out")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Rule:
     take: str = "output"
     order: Optional[str] = None  # of the numbers of a head
     architectures: Tuple[str, ...] = ()  # none: all that no rule with the same checkpoint names
+    not_architectures: Tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -51,8 +52,8 @@ class NameMap:
         self.rules = [
             rule
             for rule in rules
-            if (architecture in rule.architectures)
-            or (not rule.architectures and rule.checkpoint not in named)
+            if architecture not in rule.not_architectures
+            and (architecture in rule.architectures or (not rule.architectures and rule.checkpoint not in named))
         ]
         self._by_name = [(r, [_pattern(n) for n in r.nodes], [_pattern(n) for n in r.reads]) for r in self.rules]
         self._found: Dict[Tuple[str, ...], List[Tuple[Rule, str]]] = {}
@@ -84,7 +85,7 @@ class NameMap:
 
 
 def make_rule(item: Dict[str, Any], where: str) -> Rule:
-    lists = {"nodes", "reads", "ops", "not_ops", "architectures"}
+    lists = {"nodes", "reads", "ops", "not_ops", "architectures", "not_architectures"}
     known = lists | {"checkpoint", "part", "take", "order"}
     if not isinstance(item, dict) or not isinstance(item.get("checkpoint"), str):
         raise ValueError(f"{where}: no checkpoint")

@@ -48,7 +48,7 @@ def _one_line(problem: BaseException) -> str:
 
 
 def load_model(name: str, dtype: str) -> Any:
-    """The model with attention as written out in Python, which has scores to look at."""
+    """The model with attention and experts as written out in Python, which have values to look at."""
     torch, transformers = _load_packages()
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if looks_like_path and not Path(name).is_dir():
@@ -57,7 +57,7 @@ def load_model(name: str, dtype: str) -> Any:
         raise CaptureError(f"{name}: no config.json; expected a folder of a transformers model")
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            name, dtype=getattr(torch, dtype), attn_implementation="eager"
+            name, dtype=getattr(torch, dtype), attn_implementation="eager", experts_implementation="eager"
         )
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as problem:
         raise CaptureError(f"{name}: transformers cannot load it: {_one_line(problem)}") from problem
