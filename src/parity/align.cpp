@@ -58,7 +58,8 @@ std::vector<double> row_values(const trace::Trace::Row& row, int64_t width) {
 }
 
 std::optional<Metrics> compare_rows(const trace::Trace& reference, const trace::Trace& suspect,
-                                    const std::string& checkpoint, int64_t position) {
+                                    const std::string& checkpoint, int64_t position,
+                                    std::span<const int64_t> slots) {
   const auto a = reference.row(checkpoint, position);
   const auto b = suspect.row(checkpoint, position);
   if (!a || !b || a->lines != b->lines) return std::nullopt;
@@ -67,6 +68,16 @@ std::optional<Metrics> compare_rows(const trace::Trace& reference, const trace::
   if (a->lines > 1 || checkpoint.ends_with("attn_scores") || checkpoint.ends_with("attn_probs"))
     width = std::min(width, position + 1);
   Metrics metrics;
+  if (!slots.empty()) {
+    const int64_t part = width / std::ssize(slots);
+    std::vector<double> x(static_cast<size_t>(part)), y(x.size());
+    for (int64_t slot = 0; slot < std::ssize(slots); ++slot) {
+      a->read(0, slot * part, part, x.data());
+      b->read(0, slots[static_cast<size_t>(slot)] * part, part, y.data());
+      metrics.add(x, y, slot * part);
+    }
+    return metrics;
+  }
   std::array<double, 1024> x;
   std::array<double, 1024> y;
   for (int64_t line = 0; line < a->lines; ++line)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ std::vector<double> row_values(const trace::Trace::Row& row, int64_t width);
 
 // Metrics of one checkpoint at one position; nothing where a side lacks it. Rows of different
 // widths (a vocabulary with and without padding) are compared as far as both go.
+// `slots`: the parts of the suspect's row in the order of the reference's; empty: as they are.
 std::optional<Metrics> compare_rows(const trace::Trace& reference, const trace::Trace& suspect,
-                                    const std::string& checkpoint, int64_t position);
+                                    const std::string& checkpoint, int64_t position,
+                                    std::span<const int64_t> slots = {});
 
 }  // namespace lockstep::parity

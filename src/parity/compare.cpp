@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/parallel.h"
+#include "parity/align_experts.h"
 #include "parity/conclude.h"
 #include "parity/evidence.h"
 #include "parity/judge.h"
@@ -43,6 +44,7 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
     if (judges) judge_rows(scope, *model, options, threads, out);
   }
   measure_coverage(traces, scope, out);
+  note_other_experts(traces, scope, out);
   if (judges) {
     settle_sides(scope, *model, options, threads, out);
     LS_TRY_VOID(check_file(scope.reference, *model, &CheckpointResult::reference, out));

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "parity/align.h"
 #include "parity/choices.h"
+#include "parity/derived_choices.h"
 #include "parity/metrics.h"
 #include "parity/prompts.h"
 #include "parity/replay.h"
@@ -150,6 +151,7 @@ struct SideScopeSummary {
   std::string assumed;        // its context, found out since it does not say
   std::string precision;      // the same of its arithmetic, where f32 does not fit
   SideChoices choices;
+  DerivedChoices experts;
 };
 
 struct Comparison {

@@ -120,6 +120,8 @@ class Judge {
   void sides() {
     if (!one()) settle(scope_.reference, &CheckpointResult::reference, out_.reference);
     settle(scope_.suspect, &CheckpointResult::suspect, out_.suspect);
+    if (!one()) note_derived_experts(scope_.reference, out_.reference.experts);
+    note_derived_experts(scope_.suspect, out_.suspect.experts);
     if (!one()) return;
     scope_.reference = scope_.suspect;
     out_.reference = out_.suspect;
@@ -167,6 +169,25 @@ class Judge {
       for (const Judged& judged : sides) judged.side->trace->release_pages();
       model_.file().release_pages();
     }
+    for (size_t i = 0; i < sides.size(); ++i) {
+      const bool reference = sides[i].judgement == &CheckpointResult::reference;
+      (reference ? out.reference : out.suspect).experts = replays[i]->derived_choices();
+    }
+  }
+
+  // What would make certain which experts a side took.
+  void note_derived_experts(const SideScope& side, const DerivedChoices& derived) {
+    if (derived.rows == 0) return;
+    std::string note =
+        fmt::format("the {} did not record which experts its tokens took: {} choices were derived",
+                    side.name, derived.rows);
+    if (derived.open > 0)
+      note += fmt::format(
+          ", of which {} are too close to tell or have an unknown order, so that nothing is said "
+          "of "
+          "what follows from them",
+          derived.open);
+    out_.notes.push_back(note + "; recording ffn_choice makes them certain");
   }
 
   // By checkpoint: what its judgement costs on these sides.

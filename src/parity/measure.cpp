@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "parity/align_experts.h"
 #include "parity/conclude.h"
 
 namespace lockstep::parity {
@@ -58,7 +59,8 @@ struct Row {
 };
 
 void measure_row(const Traces& traces, int64_t whole_logits, Row& row) {
-  row.metrics = compare_rows(traces.reference, traces.suspect, row.result->name, row.position);
+  row.metrics = compare_rows(traces.reference, traces.suspect, row.result->name, row.position,
+                             slots_of_suspect(traces, row.result->name, row.position));
   if (!row.metrics || row.result->name != "logits") return;
   const auto a = traces.reference.row("logits", row.position);
   const auto b = traces.suspect.row("logits", row.position);

@@ -6,12 +6,13 @@
 #include <numeric>
 
 #include "op/experts.h"
+#include "parity/own_error.h"
 #include "parity/rounding.h"
 
 namespace lockstep::parity {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNotAChoice = std::numeric_limits<double>::infinity();
 
 // Relative, squared: of a score, whose function is approximated in single precision at best. The
 // argument's own rounding counts as often as the argument is large.
@@ -24,18 +25,18 @@ double of_score(op::Scoring scoring, double x, double largest, double score, con
 }
 
 // The groups that a choice may come from: those that it does come from, and the best of the others.
-struct Groups {
+struct ExpertGroups {
   std::vector<double> scores;
   std::vector<double> variances;
   std::vector<bool> allowed;
   std::vector<bool> chosen;  // some expert of the group is
 };
 
-Groups groups_of(const op::Choose& choose, const ExpertScores& of,
-                 std::span<const int64_t> chosen) {
+ExpertGroups expert_groups(const op::Choose& choose, const ExpertScores& of,
+                           std::span<const int64_t> chosen) {
   const auto count = static_cast<size_t>(choose.groups);
   const size_t size = of.scores.size() / count;
-  Groups out;
+  ExpertGroups out;
   out.allowed.resize(count);
   for (size_t group = 0; group < count; ++group) {
     std::vector<size_t> order(size);
@@ -64,8 +65,8 @@ Groups groups_of(const op::Choose& choose, const ExpertScores& of,
 }
 
 // Keeps the pair that rounding explains least.
-void hold(double better, double better_variance, double taken, double taken_variance, int64_t slot,
-          int64_t expert, ExpertChoice& out) {
+void hold_pair(double better, double better_variance, double taken, double taken_variance,
+               int64_t slot, int64_t expert, ExpertChoice& out) {
   if (!(better > taken)) return;
   const double gap = better - taken;
   const double deviation = std::sqrt(better_variance + taken_variance);
@@ -167,6 +168,34 @@ ExpertScores expert_scores(const op::Choose& choose, std::span<const double> bia
   return out;
 }
 
+namespace {
+
+// Calls f(taken, its slot, other, whether by their groups) for each expert that was not chosen
+// beside each that was.
+template <class F>
+void for_each_pair(const ExpertGroups& groups, int64_t group_size, int64_t experts,
+                   std::span<const int64_t> chosen, const F& f) {
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    if (std::ranges::find(chosen, expert) != chosen.end()) continue;
+    for (size_t slot = 0; slot < chosen.size(); ++slot)
+      f(chosen[slot], static_cast<int64_t>(slot), expert,
+        !groups.allowed[static_cast<size_t>(expert / group_size)]);
+  }
+}
+
+// An expert's score and its variance, or those of its whole group.
+struct ScoreAndVariance {
+  double score, variance;
+};
+ScoreAndVariance standing_of(const ExpertScores& of, const ExpertGroups& groups, int64_t group_size,
+                             int64_t expert, bool by_group) {
+  const auto e = static_cast<size_t>(expert), g = static_cast<size_t>(expert / group_size);
+  if (by_group) return {groups.scores[g], groups.variances[g]};
+  return {of.scores[e], of.variances[e]};
+}
+
+}  // namespace
+
 ExpertChoice judge_experts(const op::Choose& choose, const ExpertScores& of,
                            std::span<const double> choice) {
   const auto experts = std::ssize(of.scores);
@@ -174,31 +203,39 @@ ExpertChoice judge_experts(const op::Choose& choose, const ExpertScores& of,
   for (size_t slot = 0; slot < choice.size(); ++slot) {
     const int64_t expert = op::chosen_expert(choice[slot], experts);
     if (expert < 0 || std::ranges::find(chosen, expert) != chosen.end())
-      return {kInfinity, 0, static_cast<int64_t>(slot), -1};
+      return {kNotAChoice, 0, static_cast<int64_t>(slot), -1};
     chosen.push_back(expert);
   }
-  const Groups groups = groups_of(choose, of, chosen);
-  const int64_t size = experts / choose.groups;
-  const auto group_of = [&](int64_t expert) { return static_cast<size_t>(expert / size); };
-  ExpertChoice out;
-  const auto slots = std::ssize(chosen);
-  for (int64_t expert = 0; expert < experts; ++expert) {
-    if (std::ranges::find(chosen, expert) != chosen.end()) continue;
-    const auto e = static_cast<size_t>(expert);
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      const int64_t taken = chosen[static_cast<size_t>(slot)];
-      const auto t = static_cast<size_t>(taken);
-      if (groups.allowed[group_of(expert)])
-        hold(of.scores[e], of.variances[e], of.scores[t], of.variances[t], slot, expert, out);
-      else
-        // The whole group was left out: it must not be better than one that was taken.
-        hold(groups.scores[group_of(expert)], groups.variances[group_of(expert)],
-             groups.scores[group_of(taken)], groups.variances[group_of(taken)], slot, expert, out);
-    }
-  }
+  const ExpertGroups groups = expert_groups(choose, of, chosen);
   if (std::ranges::count(groups.chosen, true) > choose.groups_used)
-    return {kInfinity, 0, slots - 1, -1};
+    return {kNotAChoice, 0, std::ssize(chosen) - 1, -1};
+  const int64_t size = experts / choose.groups;
+  ExpertChoice out;
+  for_each_pair(groups, size, experts, chosen,
+                [&](int64_t taken, int64_t slot, int64_t other, bool by_group) {
+                  const ScoreAndVariance better = standing_of(of, groups, size, other, by_group);
+                  const ScoreAndVariance own = standing_of(of, groups, size, taken, by_group);
+                  hold_pair(better.score, better.variance, own.score, own.variance, slot, other,
+                            out);
+                });
   return out;
+}
+
+bool is_certain(const op::Choose& choose, const ExpertScores& of, std::span<const double> choice) {
+  const auto experts = std::ssize(of.scores);
+  std::vector<int64_t> chosen;
+  for (const double number : choice) chosen.push_back(op::chosen_expert(number, experts));
+  const ExpertGroups groups = expert_groups(choose, of, chosen);
+  const int64_t size = experts / choose.groups;
+  bool certain = true;
+  for_each_pair(groups, size, experts, chosen,
+                [&](int64_t taken, int64_t, int64_t other, bool by_group) {
+                  const ScoreAndVariance a = standing_of(of, groups, size, taken, by_group);
+                  const ScoreAndVariance b = standing_of(of, groups, size, other, by_group);
+                  const double deviation = std::sqrt(a.variance + b.variance);
+                  if (!(a.score - b.score > kElementLimit * deviation)) certain = false;
+                });
+  return certain;
 }
 
 }  // namespace lockstep::parity

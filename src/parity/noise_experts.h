@@ -40,4 +40,7 @@ struct ExpertChoice {
 ExpertChoice judge_experts(const op::Choose& choose, const ExpertScores& of,
                            std::span<const double> choice);
 
+// Whether rounding cannot have led to another choice than this one, the best.
+bool is_certain(const op::Choose& choose, const ExpertScores& of, std::span<const double> choice);
+
 }  // namespace lockstep::parity

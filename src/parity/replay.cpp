@@ -212,6 +212,8 @@ Replay::Estimated Replay::derive_some(op::ValueId id, Positions positions) {
   if (!outcome) return nullptr;
   Estimate& out = outcome->estimate;
   if (!rounding_) return std::make_shared<const Estimate>(std::move(out));
+  if (std::holds_alternative<op::Choose>(producer_[static_cast<size_t>(id)]->what))
+    leave_open_choices(id, positions, out);
   if (out.samples.empty()) out.samples.assign(kSamples, out.value);
   for (size_t s = 0; s < out.samples.size(); ++s)
     parallel_rows(out.value.rows, 8 * out.value.columns, threads_, [&](int64_t row) {

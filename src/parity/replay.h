@@ -15,8 +15,10 @@
 
 #include "op/program.h"
 #include "parity/arithmetic.h"
+#include "parity/derived_choices.h"
 #include "parity/forward.h"
 #include "parity/noise.h"
+#include "parity/noise_experts.h"
 #include "parity/own_error.h"
 #include "trace/trace.h"
 
@@ -53,6 +55,9 @@ class Replay {
   std::optional<Matrix> replayed_rows(op::ValueId id, std::span<const int64_t> positions);
   // Recorded, or computed from what was.
   std::optional<Matrix> known_rows(op::ValueId id, std::span<const int64_t> positions);
+
+  // Experts that were not recorded, of what was judged so far.
+  DerivedChoices derived_choices() const;
 
   // The ops whose results were not recorded at a position and that go into this value, by index,
   // its own included.
@@ -150,7 +155,11 @@ class Replay {
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
                                                   Settle settle,
                                                   const std::optional<OwnError>& worst_so_far);
+  // Experts that tokens chose (replay_choice.cpp).
   std::optional<std::vector<OwnError>> judge_experts_chosen(op::ValueId id, Positions positions);
+  std::vector<ExpertScores> scores_of_experts(const op::Op& op, op::ValueId id,
+                                              const Estimate& router) const;
+  void leave_open_choices(op::ValueId id, Positions positions, Estimate& out);
   std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions,
                                                     const std::optional<OwnError>& worst_so_far);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
@@ -171,6 +180,7 @@ class Replay {
   Products& products_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
+  std::map<std::pair<op::ValueId, int64_t>, bool> derived_choices_;  // by position: open or not
   bool rounding_ = true;  // false: values alone are computed
   int64_t end_ = 0;       // after the last position that is being judged
 };

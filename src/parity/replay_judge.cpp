@@ -228,8 +228,16 @@ std::vector<std::vector<Replay::Element>> Replay::wrong_elements(
     const auto columns = static_cast<size_t>(held->actual.columns);
     const int64_t line = scores ? held->actual.columns / program_.value(id).width : 0;
     const Estimate& estimate = held->replayed.estimate;
+    const bool chosen =
+        std::holds_alternative<op::Choose>(producer_[static_cast<size_t>(id)]->what);
     for (int64_t r = 0; r < held->actual.rows; ++r) {
       out.emplace_back();
+      // Experts are wrong that should not have been taken, in whatever order.
+      const double* should = estimate.value.row(r);
+      for (int64_t i = 0; chosen && i < held->actual.columns; ++i)
+        if (std::find(should, should + columns, held->actual.row(r)[i]) == should + columns)
+          out.back().push_back({0, i});
+      if (chosen) continue;
       for (const int64_t i : elements_beyond(kRowLimit, {held->actual.row(r), columns},
                                              {estimate.value.row(r), columns},
                                              {estimate.variance.row(r), columns}, scores))

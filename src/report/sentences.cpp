@@ -87,6 +87,18 @@ std::string followers_sentence(const parity::Defect& defect) {
              : fmt::format("{} later checkpoints differ by what they inherit.", defect.followers);
 }
 
+// A choice of experts that the router does not lead to.
+std::string experts_sentence(const parity::OwnError& own, double bound) {
+  if (own.replayed < 0)
+    return fmt::format("Slot {} holds {:.9g}, which is no expert or one that another slot has.",
+                       own.worst_index, own.recorded);
+  return fmt::format(
+      "It took expert {:.9g} and left expert {:.9g}, whose score is larger by {}; rounding "
+      "explains "
+      "{}.",
+      own.recorded, own.replayed, short_number(own.error), short_number(bound));
+}
+
 std::string choice_sentence(const parity::Choice& choice) {
   return fmt::format("It took token {} (logit {:.9g}); token {} has the largest logit ({:.9g}).",
                      choice.token, choice.logit, choice.largest, choice.largest_logit);
@@ -235,7 +247,9 @@ std::string evidence(const Comparison& c, const Subject& subject) {
   const BoundedError own = bounded(defect.own);
   const bool proved = defect.side != Side::kUndetermined && c.unproved.empty();
   std::string out;
-  if (own.measure == BoundedError::Measure::kNonFinite) {
+  if (proved && defect.checkpoint.ends_with(".ffn_choice")) {
+    out = experts_sentence(defect.own, own.bound);
+  } else if (own.measure == BoundedError::Measure::kNonFinite) {
     out = proved ? fmt::format("Recorded {} at element {}, where its inputs give {}.",
                                short_number(defect.own.recorded), defect.own.worst_index,
                                short_number(defect.own.replayed))
