@@ -11,6 +11,25 @@
 namespace lockstep::report {
 namespace {
 
+TEST(Evidence, OfAChoiceOfExpertsNamesThem) {
+  Comparison c = defective();
+  c.first_defect->checkpoint = "blk.1.ffn_choice";
+  c.first_defect->own = {.position = 3, .error = 0.5, .expected = 1e-6};
+  c.first_defect->own.recorded = 4;
+  c.first_defect->own.replayed = 7;
+  c.first_defect->own.worst_ratio = 1e6;
+  const std::string said = evidence(c, subject());
+  EXPECT_EQ(said.find("It took expert 4 and left expert 7, whose score is larger by 0.5; rounding "
+                      "explains "),
+            0u)
+      << said;
+  c.first_defect->own.replayed = -1;
+  c.first_defect->own.worst_index = 2;
+  EXPECT_EQ(evidence(c, subject())
+                .find("Slot 2 holds 4, which is no expert or one that another slot has."),
+            0u);
+}
+
 TEST(Summary, NumbersAreShort) {
   EXPECT_EQ(short_number(0), "0");
   EXPECT_EQ(short_number(-0.0), "0");
