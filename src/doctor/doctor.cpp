@@ -70,7 +70,8 @@ class SideDoctor {
     for (const CheckpointResult& result : comparison_.checkpoints) {
       if ((result.*judgement_).defects.empty()) continue;
       if (stopped()) break;
-      checkpoint(result);
+      // A choice of experts is right or wrong: its numbers do not tell why.
+      if (!result.name.ends_with(".ffn_choice")) checkpoint(result);
       progress.advance(1, 0);
       side_.trace->release_pages();
       model_.file().release_pages();
@@ -101,6 +102,7 @@ class SideDoctor {
     for (const CheckpointResult& result : comparison_.checkpoints) {
       const auto id = scope_.ids.find(result.name);
       if (id == scope_.ids.end() || (result.*judgement_).judged == 0) continue;
+      if (result.name.ends_with(".ffn_choice")) continue;
       for (const op::Op& op : program.ops)
         if (std::ranges::find(op.outputs, id->second) != op.outputs.end())
           ++patient.judged_ops[op.what.index()];
