@@ -1,7 +1,6 @@
 #include "executors/op_cases.h"
 
 #include <cstring>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -169,21 +168,26 @@ void add_experts(std::vector<OpCase>& out) {
         out, {.format = format, .experts = 1, .used = 1, .rows = 1, .columns = 32, .tokens = 255});
     expert_linear_case(out, {.format = format, .rows = 129, .columns = 255, .tokens = 257});
   }
+  struct Routed {
+    int64_t experts, used, groups;
+  };
+  constexpr Routed kRouted[] = {{1, 1, 1}, {7, 7, 1}, {60, 4, 1}, {255, 8, 5}, {256, 6, 8}};
   for (const bool sigmoid : {false, true})
     for (const bool normalize : {false, true})
-      for (const auto& [experts, used, groups] :
-           {std::tuple{1, 1, 1}, {7, 7, 1}, {60, 4, 1}, {255, 8, 5}, {256, 6, 8}}) {
+      for (const Routed& routed : kRouted) {
         const auto scoring = sigmoid ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
-        out.push_back(
-            {fmt::format("{} of {} experts in {} groups weighed{}{}", used, experts, groups,
-                         sigmoid ? " by sigmoid" : "", normalize ? ", normalized" : ""),
-             Rounding::kFloat, [=](CaseBuilder& b) {
-               const op::ValueId router = b.input(experts, 2);
-               op::Choose choose{scoring, {}, groups, std::max(1, groups / 2)};
-               if (groups > 1) choose.bias = b.weight(Format::kF32, 1, experts, 0.1);
-               const op::ValueId choice = b.add(choose, {router}, used);
-               b.add(op::Weigh{scoring, normalize, 2.5}, {router, choice}, used);
-             }});
+        out.push_back({fmt::format("{} of {} experts in {} groups weighed{}{}", routed.used,
+                                   routed.experts, routed.groups, sigmoid ? " by sigmoid" : "",
+                                   normalize ? ", normalized" : ""),
+                       Rounding::kFloat, [=](CaseBuilder& b) {
+                         const op::ValueId router = b.input(routed.experts, 2);
+                         op::Choose choose{
+                             scoring, {}, routed.groups, std::max<int64_t>(1, routed.groups / 2)};
+                         if (routed.groups > 1)
+                           choose.bias = b.weight(Format::kF32, 1, routed.experts, 0.1);
+                         const op::ValueId choice = b.add(choose, {router}, routed.used);
+                         b.add(op::Weigh{scoring, normalize, 2.5}, {router, choice}, routed.used);
+                       }});
       }
   for (const int64_t width : {1, 7, 255, 257, 896})
     out.push_back(
