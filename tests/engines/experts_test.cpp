@@ -74,12 +74,12 @@ TEST_P(Routing, HonestEnginesPass) {
 }
 
 TEST_P(Routing, MistakesAreFound) {
-  struct Mistake {
+  struct WrongRouting {
     const char* name;
     const char* checkpoint;
     std::function<void(op::Op&)> make;
   };
-  const std::vector<Mistake> mistakes = {
+  const std::vector<WrongRouting> mistakes = {
       {"other normalization", "blk.1.ffn_weights",
        [](op::Op& op) {
          auto& weigh = std::get<op::Weigh>(op.what);
@@ -103,7 +103,7 @@ TEST_P(Routing, MistakesAreFound) {
   job_.checkpoints = "ops";
   const op::Program program = lab_->program(job_);
   const auto reference = lab_->record(job_, {.name = "f64", .doubles = true}, program);
-  for (const Mistake& mistake : mistakes) {
+  for (const WrongRouting& mistake : mistakes) {
     SCOPED_TRACE(fmt::format("{}, seed {}", mistake.name, seed_));
     op::Program wrong = program;
     for (op::Op& op : wrong.ops)
