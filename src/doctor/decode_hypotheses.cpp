@@ -164,7 +164,7 @@ std::optional<Explanation> explain_garbage(Examination& examination) {
     if (!fit.explains()) continue;
     Explanation out;
     const op::Weight& weight = *matrix_of(file_of(examination).ops[last]);
-    Trial trial{decode_hypothesis(examination, fit, weight), {last}, 0, fit.ratio_after, {}};
+    Trial trial{decode_hypothesis(examination, fit, weight), {last}, 0, 0, fit.ratio_after, {}};
     trial.judgement.explained = std::ssize(examination.patient().wrong);
     trial.judgement.ratio = trial.judgement.explained_ratio = fit.ratio_after;
     trial.judgement.explained_before = fit.ratio_before;

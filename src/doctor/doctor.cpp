@@ -21,6 +21,9 @@ using parity::CheckpointResult;
 using parity::Comparison;
 using parity::Side;
 
+// Checkpoints that nothing explains, on one side.
+constexpr int64_t kMostUnknown = 3;
+
 // What was found on one side, and how.
 struct Found {
   Diagnosis diagnosis;
@@ -200,8 +203,11 @@ class SideDoctor {
           return;
         }
     if (joins_unknown(result, wrong)) return;
-    if (std::ssize(found_) >= options_.depth) return;
-    const Explanation explanation = search(examination, options_.depth);
+    // What nothing explains does not stand in the way of what something may.
+    const auto named = std::ranges::count_if(
+        found_, [](const Found& each) { return each.diagnosis.cause != kUnknown; });
+    if (named >= options_.depth || std::ssize(found_) >= named + kMostUnknown) return;
+    const Explanation explanation = search(examination, options_.depth - static_cast<int>(named));
     add(result, wrong, examination, explanation);
   }
 
@@ -270,9 +276,11 @@ class SideDoctor {
           return;
         }
     if (explanation.chosen.empty()) {
+      if (explanation.nearly) add_nearly(result, wrong, examination, explanation);
       Found made;
       made.diagnosis = begin(result, wrong.wrong);
-      made.diagnosis.ratio_before = made.diagnosis.ratio_after = examination.ratio_before();
+      made.diagnosis.ratio_before = made.diagnosis.ratio_after =
+          explanation.nearly ? explanation.nearly->judgement.ratio : examination.ratio_before();
       made.diagnosis.text = unknown_clause(explanation);
       if (!examination.alone()) made.diagnosis.after = start_of(examination);
       made.diagnosis.fix =
@@ -298,12 +306,12 @@ class SideDoctor {
           explanation.chosen.size() > 1 ? diagnosis.rows : trial.judgement.explained;
       diagnosis.ratio_before = examination.ratio_before();
       diagnosis.ratio_after = explanation.chosen.back().judgement.explained_ratio;
-      diagnosis.alternatives = explanation.alternatives;
+      diagnosis.alternatives = trial.alternatives;
       diagnosis.element = element;
       // A number that was found from all rows there are proves nothing by itself.
       const bool checked =
           trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
-      diagnosis.proved = examination.alone() && checked && !explanation.contested;
+      diagnosis.proved = examination.alone() && checked && !trial.contested;
       if (!examination.alone()) diagnosis.after = start_of(examination);
       for (const size_t op : trial.ops)
         if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
@@ -311,6 +319,33 @@ class SideDoctor {
       made.trial = trial;
       finish(made, examination, explanation);
     }
+    if (explanation.rounding) {
+      Found made;
+      made.diagnosis = begin(result, wrong.wrong);
+      tell_precision(*explanation.rounding, side_, made.diagnosis);
+      made.diagnosis.explained = made.diagnosis.rows;
+      finish(made, examination, explanation);
+    }
+  }
+
+  // One of several mistakes, of which another is not known.
+  void add_nearly(const CheckpointResult& result, const Case& wrong, Examination& examination,
+                  const Explanation& explanation) {
+    const Trial& trial = *explanation.nearly;
+    Found made;
+    made.diagnosis = begin(result, wrong.wrong);
+    made.diagnosis.cause = trial.hypothesis.cause;
+    made.diagnosis.parameters = trial.hypothesis.parameters;
+    made.diagnosis.fix = trial.hypothesis.fix;
+    made.diagnosis.text = trial.hypothesis.text;
+    made.diagnosis.explained = trial.judgement.explained;
+    made.diagnosis.ratio_before = examination.ratio_before();
+    made.diagnosis.ratio_after = trial.judgement.ratio;
+    made.diagnosis.alternatives = trial.alternatives;
+    if (const auto altered = examination.alter(trial.hypothesis.alter, trial.ops))
+      made.diagnosis.element = examination.work_out(*altered);
+    if (!examination.alone()) made.diagnosis.after = start_of(examination);
+    finish(made, examination, explanation);
   }
 
   std::string start_of(Examination& examination) const {

@@ -30,6 +30,12 @@ std::vector<int64_t> choose_spread(std::span<const int64_t> wrong, bool alone) {
 
 }  // namespace
 
+double root_mean_square(std::span<const double> errors) {
+  double squares = 0;
+  for (const double error : errors) squares += error * error;
+  return errors.empty() ? kInfinite : std::sqrt(squares / static_cast<double>(errors.size()));
+}
+
 Examination::Examination(const Case& wrong, Altered base, Clock::time_point deadline)
     : case_(wrong), base_(std::move(base)), deadline_(deadline) {
   replay_ = replay(base_.forward());
@@ -59,7 +65,8 @@ Examination::Examination(const Case& wrong, Altered base, Clock::time_point dead
   recorded_ = *actual;
   known_rows_ = *known;
   truth_ = *truth;
-  error_ = error_of(base_, program.ops.size(), few_);
+  errors_ = errors_of(base_, program.ops.size(), few_);
+  error_ = root_mean_square(errors_);
   usable_ = error_ > 0;
 }
 
@@ -83,12 +90,12 @@ std::unique_ptr<parity::Replay> Examination::replay(const parity::Forward& forwa
                                           case_.products);
 }
 
-// Root mean square of what recorded rows differ by. A score that is masked on one side only counts
-// as much as the largest of its row.
-double Examination::distance(const Matrix& replayed, std::span<const int64_t> rows) const {
+// Root mean square of what each recorded row differs by. A score that is masked on one side only
+// counts as much as the largest of its row.
+std::vector<double> Examination::distances(const Matrix& replayed,
+                                           std::span<const int64_t> rows) const {
   const bool scores = base_.program().value(case_.value).shape == op::Value::Shape::kScores;
-  double squares = 0;
-  int64_t count = 0;
+  std::vector<double> out;
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto at = std::ranges::find(known_, rows[i]) - known_.begin();
     const double* actual = known_rows_.row(at);
@@ -97,6 +104,8 @@ double Examination::distance(const Matrix& replayed, std::span<const int64_t> ro
     for (int64_t c = 0; c < known_rows_.columns; ++c)
       if (std::isfinite(actual[c]) && !(scores && actual[c] <= kMaskedBelow))
         largest = std::max(largest, std::fabs(actual[c]));
+    double squares = 0;
+    int64_t count = 0;
     for (int64_t c = 0; c < known_rows_.columns; ++c) {
       const bool hidden = scores && actual[c] <= kMaskedBelow;
       const bool other_hidden = scores && other[c] <= kMaskedBelow;
@@ -104,13 +113,14 @@ double Examination::distance(const Matrix& replayed, std::span<const int64_t> ro
       if (hidden || other_hidden) difference = hidden == other_hidden ? 0 : largest;
       if (!std::isfinite(difference)) {
         if (!std::isfinite(actual[c])) continue;
-        return kInfinite;
+        return {};
       }
       squares += difference * difference;
       ++count;
     }
+    if (count > 0) out.push_back(std::sqrt(squares / static_cast<double>(count)));
   }
-  return count > 0 ? std::sqrt(squares / static_cast<double>(count)) : kInfinite;
+  return out;
 }
 
 std::optional<Altered> Examination::alter(const Alteration& alteration,
@@ -121,20 +131,25 @@ std::optional<Altered> Examination::alter(const Alteration& alteration,
   return out;
 }
 
-double Examination::error_of(const Altered& altered, size_t first_op,
-                             std::span<const int64_t> rows) {
+std::vector<double> Examination::errors_of(const Altered& altered, size_t first_op,
+                                           std::span<const int64_t> rows) {
   const auto trial = replay(altered.forward());
   trial->adopt(*replay_, first_op);
   // How many keys a row of scores has depends on the rows beside it.
   const bool scores = base_.program().value(case_.value).shape == op::Value::Shape::kScores;
   const auto replayed = trial->replayed_rows(case_.value, scores ? known_ : rows);
-  if (!replayed || replayed->columns < known_rows_.columns) return kInfinite;
-  if (!scores) return distance(*replayed, rows);
+  if (!replayed || replayed->columns < known_rows_.columns) return {};
+  if (!scores) return distances(*replayed, rows);
   Matrix some(std::ssize(rows), replayed->columns);
   for (size_t i = 0; i < rows.size(); ++i)
     std::copy_n(replayed->row(std::ranges::find(known_, rows[i]) - known_.begin()), some.columns,
                 some.row(static_cast<int64_t>(i)));
-  return distance(some, rows);
+  return distances(some, rows);
+}
+
+double Examination::error_of(const Altered& altered, size_t first_op,
+                             std::span<const int64_t> rows) {
+  return root_mean_square(errors_of(altered, first_op, rows));
 }
 
 double Examination::error_of(const Alteration& alteration, std::span<const size_t> ops,

@@ -44,6 +44,9 @@ struct Judgement {
   bool whole() const { return left.empty(); }
 };
 
+// Of errors by row; infinite where there are none.
+double root_mean_square(std::span<const double> errors);
+
 class Examination {
  public:
   using Clock = std::chrono::steady_clock;
@@ -75,8 +78,9 @@ class Examination {
   std::span<const int64_t> spread() const { return spread_; }
   const Matrix& recorded() const { return recorded_; }
   const Matrix& truth() const { return truth_; }
-  double error() const { return error_; }                // of those: root mean square
-  double ratio_before() const { return ratio_before_; }  // worst of all wrong rows
+  double error() const { return error_; }                     // of those: root mean square
+  std::span<const double> errors() const { return errors_; }  // of each
+  double ratio_before() const { return ratio_before_; }       // worst of all wrong rows
   bool usable() const { return usable_; }
 
   // The base with a hypothesis in place; nothing where it cannot be.
@@ -86,6 +90,9 @@ class Examination {
   double error_of(const Alteration& alteration, std::span<const size_t> ops,
                   std::span<const int64_t> rows);
   double error_of(const Altered& altered, size_t first_op, std::span<const int64_t> rows);
+  // The same of each row by itself; empty where it cannot be computed.
+  std::vector<double> errors_of(const Altered& altered, size_t first_op,
+                                std::span<const int64_t> rows);
   std::optional<Judgement> judge(const Altered& altered, std::span<const int64_t> positions);
   // Whether the recorded rows lie clearly beside what the altered pass gives, on the line through
   // it and the true rows: it goes too far, or not far enough.
@@ -106,7 +113,7 @@ class Examination {
  private:
   std::unique_ptr<parity::Replay> replay(const parity::Forward& forward) const;
   void decode_weights();
-  double distance(const Matrix& replayed, std::span<const int64_t> rows) const;
+  std::vector<double> distances(const Matrix& replayed, std::span<const int64_t> rows) const;
 
   const Case& case_;
   Altered base_;
@@ -122,6 +129,7 @@ class Examination {
   Matrix recorded_;
   Matrix truth_;
   double error_ = 0;
+  std::vector<double> errors_;
   double ratio_before_ = 0;
   double expected_ = 0;
   std::vector<parity::OwnError> before_;  // by the base: all that were judged

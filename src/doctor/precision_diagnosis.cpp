@@ -31,6 +31,25 @@ bool declarable(const PrecisionFinding& finding, const trace::Precision& declare
          trace::find_dtype(*declared.activations);
 }
 
+void tell(const PrecisionFinding& finding, const parity::SideScope& side, bool all_over,
+          Diagnosis& out) {
+  out.parameters = {{"type", finding.type}, {"of", finding.of}};
+  out.text = "it " + what_is_done(finding, all_over);
+  if (!finding.alternatives.empty()) {
+    const std::string others = fmt::format("{}", fmt::join(finding.alternatives, ", "));
+    out.parameters.push_back({"also", others});
+    out.text += fmt::format(" ({} {} the same here)", others,
+                            finding.alternatives.size() == 1 ? "is" : "are");
+  }
+  out.text += side.trace->manifest().engine.precision.compute
+                  ? " although its manifest says " + parity::describe(side.precision)
+                  : " and its manifest does not say it";
+  out.fix = declarable(finding, side.precision)
+                ? "Declare it in the manifest (engine.precision), or look at where the engine "
+                  "rounds."
+                : "Look at where the engine rounds, if it is not meant to.";
+}
+
 class PrecisionDoctor {
  public:
   PrecisionDoctor(const PrecisionPatient& patient, std::span<const WrongCheckpoint> wrong)
@@ -145,7 +164,6 @@ class PrecisionDoctor {
     Diagnosis made;
     made.side = patient_.which;
     made.cause = finding.cause;
-    made.parameters = {{"type", finding.type}, {"of", finding.of}};
     made.proved = finding.proved;
     out_.diagnoses.push_back(std::move(made));
   }
@@ -196,27 +214,13 @@ class PrecisionDoctor {
   }
 
   void finish(const PrecisionFinding& finding, Diagnosis& diagnosis) const {
-    const trace::Precision& said = patient_.side.trace->manifest().engine.precision;
     diagnosis.ratio_before = finding.ratio_before;
     if (!can_say(finding)) diagnosis.ratio_after = finding.ratio_after;
     const bool all_over = is_all_over(finding);
-    diagnosis.text = "it " + what_is_done(finding, all_over);
-    if (!finding.alternatives.empty()) {
-      const std::string others = fmt::format("{}", fmt::join(finding.alternatives, ", "));
-      diagnosis.parameters.push_back({"also", others});
-      diagnosis.text += fmt::format(" ({} {} the same here)", others,
-                                    finding.alternatives.size() == 1 ? "is" : "are");
-    }
-    diagnosis.text +=
-        said.compute ? " although its manifest says " + parity::describe(patient_.side.precision)
-                     : " and its manifest does not say it";
+    tell(finding, patient_.side, all_over, diagnosis);
     if (can_say(finding) && all_over)
       diagnosis.text += fmt::format("; declare it ({}) and the comparison judges by that",
                                     parity::describe(declare_));
-    diagnosis.fix = can_say(finding)
-                        ? "Declare it in the manifest (engine.precision), or look at where the "
-                          "engine rounds."
-                        : "Look at where the engine rounds, if it is not meant to.";
     diagnosis.tried = 1;
     diagnosis.attempts = {{finding.cause, diagnosis.text, 0, diagnosis.ratio_after}};
   }
@@ -232,6 +236,15 @@ class PrecisionDoctor {
 };
 
 }  // namespace
+
+void tell_precision(const PrecisionFinding& finding, const parity::SideScope& side,
+                    Diagnosis& out) {
+  out.cause = finding.cause;
+  out.proved = finding.proved;
+  out.ratio_before = finding.ratio_before;
+  out.ratio_after = finding.ratio_after;
+  tell(finding, side, /*all_over=*/false, out);
+}
 
 PrecisionOutcome diagnose_precision(const PrecisionPatient& patient,
                                     std::span<const WrongCheckpoint> wrong) {

@@ -39,6 +39,9 @@ struct PrecisionOutcome {
   std::map<std::string, std::vector<int64_t>> left;  // wrong rows that are not explained so
 };
 
+// A precision that one op has, in words: text, parameters and what to look at.
+void tell_precision(const PrecisionFinding& finding, const parity::SideScope& side, Diagnosis& out);
+
 // No diagnoses: it is nothing of that kind.
 PrecisionOutcome diagnose_precision(const PrecisionPatient& patient,
                                     std::span<const WrongCheckpoint> wrong);

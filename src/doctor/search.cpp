@@ -7,7 +7,9 @@
 #include <set>
 
 #include "doctor/decode_hypotheses.h"
+#include "doctor/search_several.h"
 #include "doctor/solvers.h"
+#include "doctor/targets.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -21,45 +23,6 @@ constexpr size_t kAttemptsShown = 40;
 constexpr double kMuchLess = 2.5;
 // And to what honest engines have: of a thousand the worst is at 0.3.
 constexpr double kHonest = 0.5;
-
-using Targets = std::vector<std::vector<size_t>>;
-
-struct TargetSets {
-  Targets together;  // ops that one mistake in the engine makes wrong together
-  Targets single;
-  bool layers = false;  // the stretch has ops of several layers
-};
-
-// Together: the rotations of a layer, an op in all layers, all of a kind.
-TargetSets targets_of(const Examination& examination) {
-  const op::Program& program = examination.base().program();
-  TargetSets out;
-  const auto& stretch = examination.stretch();
-  const auto add = [&](const std::vector<size_t>& ops) {
-    if (ops.size() > 1 && std::ranges::find(out.together, ops) == out.together.end())
-      out.together.push_back(ops);
-  };
-  std::map<std::string, std::vector<size_t>> by_name;
-  std::map<size_t, std::vector<size_t>> by_kind;
-  std::map<std::pair<int64_t, size_t>, std::vector<size_t>> by_layer;
-  for (const size_t op : stretch) {
-    const op::Op& here = program.ops[op];
-    by_name[short_name(program.value(here.outputs[0]))].push_back(op);
-    by_kind[here.what.index()].push_back(op);
-    by_layer[{here.layer, here.what.index()}].push_back(op);
-  }
-  out.layers = std::ranges::any_of(by_name, [](const auto& all) { return all.second.size() > 1; });
-  if (out.layers) {
-    // Of kinds without weights one mistake is in all; matrices have their own each.
-    for (const auto& [kind, ops] : by_kind)
-      if (!std::holds_alternative<op::Linear>(program.ops[ops.front()].what)) add(ops);
-    for (const auto& [name, ops] : by_name) add(ops);
-    for (const auto& [kind, ops] : by_kind) add(ops);
-  }
-  for (const auto& [kind, ops] : by_layer) add(ops);
-  for (auto op = stretch.rbegin(); op != stretch.rend(); ++op) out.single.push_back({*op});
-  return out;
-}
 
 class Search {
  public:
@@ -107,9 +70,11 @@ class Search {
     out.tried = tried_;
     out.complete = complete_ && !left_out_;
     choose(out);
-    if (out.chosen.empty() && depth > 1) explain_in_parts(depth, out);
+    if (out.chosen.empty() && depth > 1) explain_by_several(examination_, trials_, depth, out);
     list_attempts(out);
-    if (out.chosen.empty()) out.seen = describe_error(examination_);
+    if (!out.chosen.empty()) return out;
+    out.nearly = explains_nearly_all(examination_, trials_);
+    out.seen = describe_error(examination_);
     return out;
   }
 
@@ -163,11 +128,25 @@ class Search {
     for (Hypothesis& hypothesis : hypotheses) {
       if (stop()) return;
       if (ops.size() > 1 && hypothesis.of_one_op) continue;
-      const double error = examination_.error_of(hypothesis.alter, ops, examination_.few());
+      const auto altered = examination_.alter(hypothesis.alter, ops);
+      if (!altered) continue;
+      const auto errors =
+          examination_.errors_of(*altered, *std::ranges::min_element(ops), examination_.few());
+      const double error = root_mean_square(errors);
       if (!std::isfinite(error)) continue;
       ++tried_;
-      trials_.push_back({std::move(hypothesis), ops, error, -1, {}});
+      trials_.push_back({std::move(hypothesis), ops, error, least_share(errors), -1, {}});
     }
+  }
+
+  // Of the error of a row that is left, at the row where that is least.
+  double least_share(std::span<const double> errors) const {
+    double out = 1;
+    if (errors.size() != examination_.errors().size()) return out;
+    for (size_t i = 0; i < errors.size(); ++i)
+      if (const double before = examination_.errors()[i]; before > 0)
+        out = std::min(out, errors[i] / before);
+    return out;
   }
 
   // By the bound: at few rows, and then at all.
@@ -180,14 +159,7 @@ class Search {
     const size_t most = stop() ? kJudgedLate : kMostJudged;
     if (best.size() > most) best.resize(most);
     for (Trial* trial : best) {
-      const auto altered = examination_.alter(trial->hypothesis.alter, trial->ops);
-      const auto few = examination_.judge(*altered, examination_.few());
-      if (!few) continue;
-      trial->ratio = few->ratio;
-      if (few->explained == 0) continue;
-      if (const auto all = examination_.judge(*altered, examination_.patient().judged);
-          all && !(all->whole() && examination_.misses(*altered)))
-        trial->judgement = *all;
+      judge_trial(examination_, *trial);
     }
   }
 
@@ -202,15 +174,6 @@ class Search {
       if (passes(trial)) out.push_back(&trial);
     std::ranges::stable_sort(out, [](const Trial* a, const Trial* b) { return before(*a, *b); });
     return out;
-  }
-
-  // What holds at every position, needs fewer fitted numbers, is likelier.
-  static bool before(const Trial& a, const Trial& b) {
-    const auto key = [](const Trial& trial) {
-      return std::tuple(trial.judgement.breaks, trial.hypothesis.fitted, trial.hypothesis.rank,
-                        trial.ops.size());
-    };
-    return key(a) < key(b);
   }
 
   // Of those that are as likely, the one that leaves clearly less at rows that lie apart.
@@ -233,8 +196,7 @@ class Search {
     auto all = passing();
     if (all.empty()) return;
     prefer_closest(all);
-    out.chosen = {*all.front()};
-    const Trial& chosen = *all.front();
+    Trial chosen = *all.front();
     std::set<std::string> others;
     for (const Trial* trial : all) {
       const Hypothesis& other = trial->hypothesis;
@@ -243,87 +205,10 @@ class Search {
           other.cause == kUnknown)
         continue;
       others.insert(other.cause);
-      out.contested = out.contested || !before(chosen, *trial);
+      chosen.contested = chosen.contested || !before(chosen, *trial);
     }
-    out.alternatives.assign(others.begin(), others.end());
-  }
-
-  // One cause for some of the rows, and others for the rest; or two that act on the same rows.
-  void explain_in_parts(int depth, Explanation& out) {
-    std::vector<const Trial*> parts;
-    for (const Trial& trial : trials_)
-      if (trial.judgement.explained > 0 && !trial.judgement.breaks &&
-          convinces(trial.judgement, examination_.patient().usual))
-        parts.push_back(&trial);
-    std::ranges::stable_sort(parts, [](const Trial* a, const Trial* b) {
-      if (a->judgement.explained != b->judgement.explained)
-        return a->judgement.explained > b->judgement.explained;
-      return before(*a, *b);
-    });
-    constexpr size_t kMostParts = 3;
-    for (size_t i = 0; i < std::min(parts.size(), kMostParts); ++i) {
-      Case rest = examination_.patient();
-      rest.wrong = parts[i]->judgement.left;
-      if (!explain_rest(*parts[i], rest, depth, out)) continue;
-      if (!is_patchwork(out.chosen)) return;
-      out.chosen.clear();
-    }
-    explain_together(depth, out);
-  }
-
-  // Several mistakes of one kind in one op, each for rows of its own: that is one mistake which
-  // nothing here says.
-  static bool is_patchwork(const std::vector<Trial>& chosen) {
-    const auto kind = [](const Trial& trial) {
-      return trial.hypothesis.cause.substr(0, trial.hypothesis.cause.find('.'));
-    };
-    for (size_t i = 0; i < chosen.size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        if (chosen[i].ops == chosen[j].ops && kind(chosen[i]) == kind(chosen[j])) return true;
-    return false;
-  }
-
-  // No row is explained by one alone: those that leave least are put in place, one at a time.
-  void explain_together(int depth, Explanation& out) {
-    std::vector<const Trial*> best;
-    for (const Trial& trial : trials_)
-      if (trial.error < kHelps * examination_.error()) best.push_back(&trial);
-    std::ranges::stable_sort(best, {}, [](const Trial* trial) { return trial->error; });
-    constexpr size_t kMostTogether = 6;
-    for (size_t i = 0; i < std::min(best.size(), kMostTogether) && !stop(); ++i)
-      if (explain_rest(*best[i], examination_.patient(), depth, out)) {
-        if (!is_void(out.chosen)) return;
-        out.chosen.clear();
-      }
-  }
-
-  // The others alone give the same: the first of them changes what another undoes.
-  bool is_void(const std::vector<Trial>& chosen) {
-    const auto error_from = [&](size_t first) {
-      Altered altered = examination_.base();
-      size_t least = altered.program().ops.size();
-      for (size_t i = first; i < chosen.size(); ++i)
-        for (const size_t op : chosen[i].ops) {
-          if (!chosen[i].hypothesis.alter(altered, op)) return -1.0;
-          least = std::min(least, op);
-        }
-      return examination_.error_of(altered, least, examination_.few());
-    };
-    const double without = error_from(1);
-    return without >= 0 && without <= kClearly * error_from(0);
-  }
-
-  bool explain_rest(const Trial& first, const Case& rest, int depth, Explanation& out) {
-    auto altered = examination_.alter(first.hypothesis.alter, first.ops);
-    if (!altered || first.hypothesis.cause == kUnknown) return false;
-    Examination next(rest, std::move(*altered), examination_.deadline());
-    Explanation more = search(next, depth - 1);
-    out.tried += more.tried;
-    if (more.chosen.empty()) return false;
-    out.chosen = {first};
-    out.chosen.insert(out.chosen.end(), more.chosen.begin(), more.chosen.end());
-    out.alternatives.clear();
-    return true;
+    chosen.alternatives.assign(others.begin(), others.end());
+    out.chosen = {std::move(chosen)};
   }
 
   void list_attempts(Explanation& out) const {
@@ -336,11 +221,6 @@ class Search {
           {trial->hypothesis.cause, trial->hypothesis.text, trial->error, trial->ratio});
   }
 
-  static constexpr double kClearly = 1.01;
-
-  // Of two mistakes, the first that is undone must help so much.
-  static constexpr double kHelps = 0.9;
-
   Examination& examination_;
   std::vector<Trial> trials_;
   int64_t tried_ = 0;
@@ -349,6 +229,25 @@ class Search {
 };
 
 }  // namespace
+
+void judge_trial(Examination& examination, Trial& trial) {
+  const auto altered = examination.alter(trial.hypothesis.alter, trial.ops);
+  const auto few = altered ? examination.judge(*altered, examination.few()) : std::nullopt;
+  if (!few) return;
+  trial.ratio = few->ratio;
+  if (few->explained == 0) return;
+  if (const auto all = examination.judge(*altered, examination.patient().judged);
+      all && !(all->whole() && examination.misses(*altered)))
+    trial.judgement = *all;
+}
+
+bool before(const Trial& a, const Trial& b) {
+  const auto key = [](const Trial& trial) {
+    return std::tuple(trial.judgement.breaks, trial.hypothesis.fitted, trial.hypothesis.rank,
+                      trial.ops.size());
+  };
+  return key(a) < key(b);
+}
 
 bool convinces(const Judgement& judgement, double usual) {
   return judgement.explained > 0 &&
@@ -371,7 +270,7 @@ std::optional<Trial> try_again(Examination& examination, const Trial& found) {
     if (!found.hypothesis.of_any_kind && program.ops[ops.front()].what.index() != kind) continue;
     const auto altered = examination.alter(found.hypothesis.alter, ops);
     if (!altered) continue;
-    Trial trial{found.hypothesis, ops, 0, 0, {}};
+    Trial trial{found.hypothesis, ops, 0, 1, 0, {}};
     trial.error = examination.error_of(*altered, *std::ranges::min_element(ops), examination.few());
     if (!(trial.error < kWorthJudging * examination.error())) continue;
     const auto all = examination.judge(*altered, examination.patient().judged);

@@ -12,6 +12,9 @@ namespace {
 // Sections of an interval, each 0.6 of the one before.
 constexpr int kRoughly = 12;
 constexpr int kExactly = 44;
+// A number that is found from the first wrong rows alone is another one if it leaves so much less
+// there.
+constexpr double kWithoutOthers = 0.05;
 
 // Numbers of any sign and whole ones are listed instead.
 void solve_quantity(Examination& examination, std::span<const size_t> ops, const Quantity& quantity,
@@ -24,20 +27,28 @@ void solve_quantity(Examination& examination, std::span<const size_t> ops, const
       return examination.error_of(quantity.alter(std::pow(10.0, power)), ops, rows);
     };
   };
+  const auto add = [&](std::span<const int64_t> rows, double power) {
+    const auto error = at(rows);
+    out.push_back(quantity.hypothesis(shortest(
+        [&](double number) { return number > 0 ? error(std::log10(number)) : error(-300); },
+        std::pow(10.0, power))));
+  };
   const auto rows = examination.spread();
   double width = (quantity.high - quantity.low) / quantity.steps;
+  const double rough = width;
   double power = minimize(at(rows.first(1)), quantity.low, quantity.high, quantity.steps, kRoughly);
+  const double first = power;
   for (size_t count = 2; count <= rows.size(); ++count) {
     if (examination.late()) return;
     power = minimize(at(rows.first(count)), power - 2 * width, power + 2 * width, 16,
                      count == rows.size() ? kExactly : kRoughly);
     width /= 8;
   }
-  const auto all = at(rows);
-  const double value =
-      shortest([&](double number) { return number > 0 ? all(std::log10(number)) : all(-300); },
-               std::pow(10.0, power));
-  out.push_back(quantity.hypothesis(value));
+  add(rows, power);
+  // Another mistake may be in the way further on.
+  const auto few = rows.first(1);
+  const double early = minimize(at(few), first - 2 * rough, first + 2 * rough, 16, kExactly);
+  if (at(few)(early) < kWithoutOthers * at(few)(power)) add(few, early);
 }
 
 void scan(Examination& examination, std::span<const size_t> ops,

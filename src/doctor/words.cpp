@@ -25,6 +25,15 @@ std::string place(const Diagnosis& diagnosis) {
 std::string sentence(const Diagnosis& d) {
   if (d.cause == "garbage") return fmt::format("{}: it {}", place(d), d.text);
   std::string out = fmt::format("{}: {}", place(d), d.text);
+  if (d.cause == kUnknown || d.ratio_before <= 0) return out;
+  // What is left is another mistake.
+  if (d.ratio_after > 1)
+    return out + fmt::format(
+                     "; computed that way, {} from {} to {} times the bound; what is left "
+                     "has another cause",
+                     d.rows == 1 ? std::string("the error of the wrong row falls")
+                                 : fmt::format("the worst error of {} wrong rows falls", d.rows),
+                     number(d.ratio_before), number(d.ratio_after));
   if (d.explained == 0) return out;
   const std::string rows = d.explained == d.rows
                                ? (d.rows == 1 ? std::string("the wrong row is")
@@ -42,9 +51,15 @@ std::string sentence(const Diagnosis& d) {
 
 std::string unknown_clause(const Explanation& explanation) {
   std::string out =
-      fmt::format("the cause is not known: none of {} hypotheses explains it", explanation.tried);
+      explanation.nearly
+          ? fmt::format(
+                "of what {} leaves the cause is not known: none of {} hypotheses explains it",
+                explanation.nearly->hypothesis.cause, explanation.tried)
+          : fmt::format("the cause is not known: none of {} hypotheses explains it",
+                        explanation.tried);
   if (!explanation.complete) out += " (time ran out before all were tried)";
-  if (!explanation.seen.empty()) out += fmt::format("; {}", explanation.seen);
+  if (!explanation.seen.empty() && !explanation.nearly)
+    out += fmt::format("; {}", explanation.seen);
   return out;
 }
 

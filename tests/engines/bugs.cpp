@@ -62,7 +62,8 @@ Make quirk(const std::string& value, Kind kind) {
     const auto index = of_input ? patient.root(value, layer) : patient.find(value, layer);
     if (!index) return std::nullopt;
     const op::Op& op = patient.altered.op(*index);
-    patient.quirk = {kind, op.outputs[0], position};
+    if (std::ranges::count(patient.quirks, op.outputs[0], &Quirk::value) > 0) return std::nullopt;
+    patient.quirks.push_back({kind, op.outputs[0], position});
     return first_wrong(op);
   };
 }

@@ -13,12 +13,12 @@
 
 namespace lockstep::engines {
 
-// A program with one bug in it.
+// A program with bugs in it.
 struct Patient {
   explicit Patient(const op::Program& program) : altered(program) {}
 
   doctor::Altered altered;
-  Quirk quirk;
+  std::vector<Quirk> quirks;  // one a value
 
   const op::Program& program() const { return altered.program(); }
   // The op that computes a value ("q" in layer 1), by index. `root` goes on to the projection where

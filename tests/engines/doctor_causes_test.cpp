@@ -49,10 +49,14 @@ class Doctor : public testing::Test {
   }
 
   std::vector<Diagnosis> diagnose(const std::vector<Mistaken>& planted, int depth = 3) {
-    const op::Program program = lab_->program(job_);
-    Patient patient(program);
+    Patient patient(lab_->program(job_));
     for (const auto& [value, alteration] : planted)
       LS_CHECK(alteration(patient.altered, *patient.find(value, -1)), "{}", value);
+    return diagnose(patient, depth);
+  }
+
+  std::vector<Diagnosis> diagnose(const Patient& patient, int depth = 3) {
+    const op::Program program = lab_->program(job_);
     const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program);
     const auto suspect = lab_->record(job_, {.order = Order::kLanes8}, patient);
     parity::CompareOptions options;
@@ -296,6 +300,68 @@ TEST_F(Doctor, SeveralMistakes) {
   causes = {stretch[0].cause, stretch[1].cause};
   std::ranges::sort(causes);
   EXPECT_EQ(causes, (std::vector<std::string>{"activation.inputs_swapped", "attention.scale"}));
+}
+
+// The op is wrong, and what is left of it is rounding that is not declared.
+TEST_F(Doctor, AMistakeAndRoundingInOneOp) {
+  const op::Program program = lab_->program(job_);
+  Patient patient(program);
+  const size_t op = *patient.find("blk.1.ffn_out", -1);
+  ASSERT_TRUE(doctor::bias_times(0)(patient.altered, op));
+  patient.quirks.push_back({Quirk::Kind::kHalfInput, program.ops[op].outputs[0], -1});
+  const auto found = diagnose(patient);
+  ASSERT_EQ(found.size(), 2U) << found[0].text;
+  EXPECT_EQ(found[0].cause, "bias.missing");
+  EXPECT_EQ(found[0].explained, found[0].rows);
+  EXPECT_LE(found[0].ratio_after, 1);
+  EXPECT_EQ(found[1].cause, "precision.operands");
+  EXPECT_EQ(parameter<std::string>(found[1], "type"), "f16");
+  EXPECT_EQ(found[1].explained, found[1].rows);
+  EXPECT_NE(found[1].text.find("although its manifest says f32"), std::string::npos)
+      << found[1].text;
+}
+
+// One that is known and one that is not: the first is named, and the rest is not called right.
+TEST_F(Doctor, WhatIsLeftIsUnknown) {
+  Random random(29);
+  const auto shaken = doctor::reweigh([&](const op::Weight& weight) {
+    std::vector<float> out = doctor::decode(weight);
+    for (float& number : out) number *= 1 + 1e-4F * static_cast<float>(random.uniform());
+    return out;
+  });
+  for (const char* set : {"ops", "layers"}) {
+    SCOPED_TRACE(set);
+    job_.checkpoints = set;
+    const auto found = diagnose(
+        {{"blk.1.ffn_out", doctor::reweigh(doctor::column_major)}, {"blk.1.ffn_out", shaken}});
+    ASSERT_EQ(found.size(), 2U) << found[0].text;
+    EXPECT_EQ(found[0].cause, "weight.layout");
+    EXPECT_FALSE(found[0].proved);
+    EXPECT_EQ(found[0].explained, 0);
+    EXPECT_GT(found[0].ratio_before, 100 * found[0].ratio_after);
+    EXPECT_NE(found[0].text.find("what is left has another cause"), std::string::npos)
+        << found[0].text;
+    EXPECT_EQ(found[1].cause, "unknown");
+    EXPECT_NE(found[1].text.find("of what weight.layout leaves the cause is not known"),
+              std::string::npos)
+        << found[1].text;
+  }
+}
+
+// Unknown ones do not use up the depth.
+TEST_F(Doctor, UnknownMistakesHideNone) {
+  const auto strange = doctor::reweigh([](const op::Weight& weight) {
+    std::vector<float> out = doctor::decode(weight);
+    for (size_t i = 0; i < out.size(); i += 3) out[i] = -out[i];
+    return out;
+  });
+  const auto found = diagnose(
+      {{"blk.0.q", strange}, {"blk.0.ffn_up", strange}, {"blk.1.ffn_norm", doctor::passes_on(0)}},
+      1);
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].cause, "unknown");
+  EXPECT_EQ(found[1].cause, "unknown");
+  EXPECT_EQ(found[2].cause, "norm.missing");
 }
 
 // Hypotheses are put on top of each other: a rotation keeps as many factors as it has pairs.

@@ -33,7 +33,7 @@ class Edges : public testing::Test {
   }
 
   trace::Trace record(const Style& style = {}, const Quirk& quirk = {}) {
-    return lab_.record(job_, style, program_, quirk);
+    return lab_.record(job_, style, program_, {&quirk, 1});
   }
 
   trace::Trace record_bug(const std::string& value, const doctor::Alteration& alteration) {

@@ -35,9 +35,12 @@ struct Rows {
 template <class T>
 class HonestEngine : public exec::Executor {
  public:
-  HonestEngine(const op::Program& program, const Style& style, const Quirk& quirk,
+  HonestEngine(const op::Program& program, const Style& style, std::span<const Quirk> quirks,
                const op::Deviations& deviations)
-      : Executor(program), style_(style), quirk_(quirk), deviations_(deviations) {}
+      : Executor(program),
+        style_(style),
+        quirks_(quirks.begin(), quirks.end()),
+        deviations_(deviations) {}
 
   DType dtype() const override {
     return std::is_same_v<T, double> && !style_.shows_floats ? DType::kF64 : DType::kF32;
@@ -59,8 +62,8 @@ class HonestEngine : public exec::Executor {
       std::vector<Rows<T>> inputs;
       for (const op::ValueId id : op.inputs) inputs.push_back(values[static_cast<size_t>(id)]);
       const op::ValueId id = op.outputs[0];
-      const bool concerned = id == quirk_.value;
-      kind_ = concerned ? quirk_.kind : Kind::kNone;
+      const auto quirk = std::ranges::find(quirks_, id, &Quirk::value);
+      quirk_ = quirk != quirks_.end() ? *quirk : Quirk();
       for (Rows<T>& input : inputs) alter_input(input);
       for (size_t i = 0; i < inputs.size(); ++i) deviate_input(index, i, inputs[i]);
       Rows<T>& out = values[static_cast<size_t>(id)];
@@ -149,8 +152,8 @@ class HonestEngine : public exec::Executor {
   }
 
   void alter_input(Rows<T>& input) {
-    if (kind_ == Kind::kHalfInput) round_all(input.values, DType::kF16);
-    if (kind_ == Kind::kBfloatInput) round_all(input.values, DType::kBF16);
+    if (quirk_.kind == Kind::kHalfInput) round_all(input.values, DType::kF16);
+    if (quirk_.kind == Kind::kBfloatInput) round_all(input.values, DType::kBF16);
   }
 
   // Rows of all positions so far, by op and input; of results under kResult.
@@ -207,11 +210,13 @@ class HonestEngine : public exec::Executor {
   }
 
   void alter_output(Rows<T>& out) {
-    if (kind_ == Kind::kBfloatOutput) round_all(out.values, DType::kBF16);
+    if (quirk_.kind == Kind::kBfloatOutput) round_all(out.values, DType::kBF16);
     const int64_t t = quirk_.position - positions();
     if (t < 0 || t >= count_) return;
-    if (kind_ == Kind::kNan) out.row(t)[out.columns / 2] = std::numeric_limits<T>::quiet_NaN();
-    if (kind_ == Kind::kInfinity) out.row(t)[out.columns / 2] = std::numeric_limits<T>::infinity();
+    if (quirk_.kind == Kind::kNan)
+      out.row(t)[out.columns / 2] = std::numeric_limits<T>::quiet_NaN();
+    if (quirk_.kind == Kind::kInfinity)
+      out.row(t)[out.columns / 2] = std::numeric_limits<T>::infinity();
   }
 
   using Inputs = std::vector<Rows<T>>;
@@ -430,8 +435,8 @@ class HonestEngine : public exec::Executor {
       if (style_.kv) round_all(v, *style_.kv);
       round_numbers(std::span<T>(k), k.size(), style_.cache);
       round_numbers(std::span<T>(v), v.size(), style_.cache);
-      if (kind_ == Kind::kHalfCache) round_all(k, DType::kF16);
-      if (kind_ == Kind::kHalfCache) round_all(v, DType::kF16);
+      if (quirk_.kind == Kind::kHalfCache) round_all(k, DType::kF16);
+      if (quirk_.kind == Kind::kHalfCache) round_all(v, DType::kF16);
       cache.k.push_back(std::move(k));
       cache.v.push_back(std::move(v));
     }
@@ -474,7 +479,7 @@ class HonestEngine : public exec::Executor {
           }
           largest = std::max(largest, score[p]);
         }
-        if (kind_ == Kind::kNoMaximum) largest = 0;
+        if (quirk_.kind == Kind::kNoMaximum) largest = 0;
         std::vector<T> powers;
         for (int64_t p = 0; p < n; ++p) powers.push_back(std::exp(score[p] - largest));
         const T total = sum(powers);
@@ -515,9 +520,9 @@ class HonestEngine : public exec::Executor {
   }
 
   const Style style_;
-  const Quirk quirk_;
-  Kind kind_ = Kind::kNone;  // of the op that runs
-  int64_t count_ = 0;        // tokens of the step
+  const std::vector<Quirk> quirks_;
+  Quirk quirk_;        // of the op that runs
+  int64_t count_ = 0;  // tokens of the step
   std::vector<Cache> caches_;
   std::map<const std::byte*, std::vector<T>> rounded_;  // matrices, by where they lie
   const op::Deviations deviations_;
@@ -544,10 +549,11 @@ trace::Precision precision_of(const Style& style) {
 }
 
 std::unique_ptr<exec::Executor> make_engine(const op::Program& program, const Style& style,
-                                            const Quirk& quirk, const op::Deviations& deviations) {
+                                            std::span<const Quirk> quirks,
+                                            const op::Deviations& deviations) {
   if (style.doubles)
-    return std::make_unique<HonestEngine<double>>(program, style, quirk, deviations);
-  return std::make_unique<HonestEngine<float>>(program, style, quirk, deviations);
+    return std::make_unique<HonestEngine<double>>(program, style, quirks, deviations);
+  return std::make_unique<HonestEngine<float>>(program, style, quirks, deviations);
 }
 
 }  // namespace lockstep::engines

@@ -1,9 +1,10 @@
 // Test-only: an engine in single or double precision, in any honest order of summation, and with
-// one bug at a time where a test asks for it. Obvious code; nothing of it ships.
+// bugs where a test asks for them. Obvious code; nothing of it ships.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "exec/executor.h"
@@ -53,7 +54,7 @@ struct Quirk {
 };
 
 std::unique_ptr<exec::Executor> make_engine(const op::Program& program, const Style& style,
-                                            const Quirk& quirk = {},
+                                            std::span<const Quirk> quirks = {},
                                             const op::Deviations& deviations = {});
 
 }  // namespace lockstep::engines

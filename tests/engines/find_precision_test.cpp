@@ -134,7 +134,7 @@ TEST_P(FindPrecision, NothingForOtherMistakes) {
     const auto wrong = bug.make(patient, 1, 5);
     if (!wrong || leave_out()) continue;
     using enum Quirk::Kind;
-    const Quirk::Kind kind = patient.quirk.kind;
+    const Quirk::Kind kind = patient.quirks.empty() ? kNone : patient.quirks[0].kind;
     if (kind == kHalfInput || kind == kBfloatInput || kind == kBfloatOutput || kind == kHalfCache)
       continue;
     const auto found = find(lab_->record(job_, {}, patient));
@@ -209,7 +209,8 @@ TEST_P(FindPrecision, OneOpThatRoundsWhatItReads) {
           std::tuple{kBfloatInput, "precision.operands", "bf16"},
           std::tuple{kBfloatOutput, "precision.result", "bf16"}}) {
       if (leave_out()) continue;
-      const auto found = find(lab_->record(job_, {}, program_, {kind, id, -1}));
+      const Quirk quirk{kind, id, -1};
+      const auto found = find(lab_->record(job_, {}, program_, {&quirk, 1}));
       EXPECT_TRUE(has(found, cause, type)) << name << ": " << tell(found);
       EXPECT_EQ(found.all.size(), 1u) << name << ": " << tell(found);
     }

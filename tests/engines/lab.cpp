@@ -81,8 +81,8 @@ op::Program Lab::program(const Job& run) const {
 }
 
 trace::Trace Lab::record(const Job& run, const Style& style, const op::Program& program,
-                         const Quirk& quirk, const op::Deviations& deviations) {
-  const auto engine = make_engine(program, style, quirk, deviations);
+                         std::span<const Quirk> quirks, const op::Deviations& deviations) {
+  const auto engine = make_engine(program, style, quirks, deviations);
   trace::Manifest start;
   start.engine.name = style.name;
   start.engine.precision = precision_of(style);
@@ -107,7 +107,8 @@ trace::Trace Lab::record(const Job& run, const Style& style, const op::Program& 
 }
 
 trace::Trace Lab::record(const Job& run, const Style& style, const Patient& patient) {
-  return record(run, style, patient.program(), patient.quirk, patient.altered.forward().deviations);
+  return record(run, style, patient.program(), patient.quirks,
+                patient.altered.forward().deviations);
 }
 
 parity::Comparison Lab::compare(const trace::Trace& reference, const trace::Trace& suspect) const {

@@ -46,7 +46,7 @@ class Lab {
   op::Program program(const Job& run) const;
 
   trace::Trace record(const Job& run, const Style& style, const op::Program& program,
-                      const Quirk& quirk = {}, const op::Deviations& deviations = {});
+                      std::span<const Quirk> quirks = {}, const op::Deviations& deviations = {});
   trace::Trace record(const Job& run, const Style& style, const Patient& patient);
   parity::Comparison compare(const trace::Trace& reference, const trace::Trace& suspect) const;
 
