@@ -1,5 +1,5 @@
 // From the top: the verdict, its cause and proof, and what to do next.
-import {bodyOf, commandLine, element, shellWord, shortNumber} from "./dom.js";
+import {bodyOf, commandLine, element, exactNumber, shellWord, shortNumber} from "./dom.js";
 
 export const VERDICTS = {
   exact: ["=", "Both sides have the same bits."],
@@ -22,6 +22,26 @@ const rangesText = numbers => {
   return out.length > 12 ? `${out.slice(0, 12).join(", ")}, …` : out.join(", ");
 };
 
+// How one number comes about: its formula, and the parts that matter most.
+function workingOf(title, value, working) {
+  const lines = [element("p", {}, `${title} ${exactNumber(value)}`)];
+  if (!working) return lines;
+  lines.push(element("p", {class: "formula mono"}, working.formula));
+  const partText = part => part.factors.length > 0 ? `${part.factors.map(shortNumber).join(" · ")} = ${shortNumber(part.value)}` : exactNumber(part.value);
+  const rows = working.parts.map(part => [part.name, partText(part)]);
+  if (working.others > 0) rows.push([`${working.others} smaller terms`, shortNumber(working.others_sum)]);
+  lines.push(element("div", {class: "scroll"}, element("table", {}, element("tbody", {}, rows.map(row => element("tr", {}, row.map(text => element("td", {}, text))))))));
+  return lines;
+}
+
+function workedOut(diagnosis) {
+  const worst = diagnosis.element;
+  return element("details", {class: "worked-out"}, element("summary", {}, `The number that is furthest off, worked out: position ${worst.position}, ${worst.place}`),
+    element("p", {}, `Recorded ${exactNumber(worst.recorded)}`),
+    workingOf("Should be", worst.expected, worst.expected_from),
+    worst.found === null ? null : workingOf(`Under ${diagnosis.cause}`, worst.found, worst.found_from));
+}
+
 function causeOf(diagnosis) {
   const {evidence} = diagnosis;
   const parts = [element("p", {}, element("span", {class: "id"}, diagnosis.cause === "unknown" ? "Cause not known" : `Cause: ${diagnosis.cause}`), " ",
@@ -35,6 +55,7 @@ function causeOf(diagnosis) {
   if (diagnosis.layers?.length > 1) parts.push(element("p", {class: "hint"}, `Layers ${rangesText(diagnosis.layers)}`));
   if (diagnosis.alternatives?.length > 0) parts.push(element("p", {class: "hint"}, `Explains it as well: ${diagnosis.alternatives.join(", ")}`));
   if (diagnosis.fix) parts.push(element("p", {}, diagnosis.fix));
+  if (diagnosis.element) parts.push(workedOut(diagnosis));
   return element("div", {class: "cause"}, parts);
 }
 

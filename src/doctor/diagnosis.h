@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "doctor/worked_out.h"
 #include "parity/compare.h"
 
 namespace lockstep::doctor {
@@ -29,10 +30,12 @@ struct Attempt {
 // One number, worked out.
 struct Element {
   int64_t position = 0;
-  std::string place;  // "column 12", "head 3, column 5", "head 3, key 7"
+  std::string place;  // place_of
   double recorded = 0;
-  double expected = 0;  // by the op as it should be
-  double found = 0;     // by the hypothesis
+  double expected = 0;               // by the op as it should be
+  std::optional<double> found = {};  // by the hypothesis, where there is one
+  Working right = {};                // how the expected one comes about
+  Working wrong = {};                // and the one by the hypothesis
   // Some of the checkpoint's wrong rows as the hypothesis makes them, for those who show rows.
   struct Row {
     int64_t position = 0;

@@ -282,6 +282,7 @@ class SideDoctor {
       made.diagnosis.ratio_before = made.diagnosis.ratio_after =
           explanation.nearly ? explanation.nearly->judgement.ratio : examination.ratio_before();
       made.diagnosis.text = unknown_clause(explanation);
+      if (!explanation.nearly) made.diagnosis.element = examination.work_out(nullptr);
       if (!examination.alone()) made.diagnosis.after = start_of(examination);
       made.diagnosis.fix =
           examination.alone()
@@ -293,7 +294,7 @@ class SideDoctor {
     Altered together = examination.base();
     for (const Trial& trial : explanation.chosen)
       for (const size_t op : trial.ops) trial.hypothesis.alter(together, op);
-    const auto element = examination.work_out(together);
+    const auto element = examination.work_out(&together);
     for (const Trial& trial : explanation.chosen) {
       Found made;
       made.diagnosis = begin(result, wrong.wrong);
@@ -343,7 +344,7 @@ class SideDoctor {
     made.diagnosis.ratio_after = trial.judgement.ratio;
     made.diagnosis.alternatives = trial.alternatives;
     if (const auto altered = examination.alter(trial.hypothesis.alter, trial.ops))
-      made.diagnosis.element = examination.work_out(*altered);
+      made.diagnosis.element = examination.work_out(&*altered);
     if (!examination.alone()) made.diagnosis.after = start_of(examination);
     finish(made, examination, explanation);
   }

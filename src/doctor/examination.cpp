@@ -214,32 +214,8 @@ bool Examination::misses(const Altered& altered) {
          -0.5 * static_cast<double>(count) * std::log1p(-share) > kLikelihood;
 }
 
-namespace {
-
-// Where a column lies, in the words of its op.
-std::string place_of(const op::Program& program, const op::Op& op, op::ValueId id, int64_t column,
-                     int64_t columns) {
-  const op::Value& value = program.value(id);
-  if (value.shape == op::Value::Shape::kScores) {
-    const int64_t keys = columns / value.width;
-    return fmt::format("head {}, key {}", column / keys, column % keys);
-  }
-  int64_t size = 0;
-  if (const auto* rope = std::get_if<op::Rope>(&op.what)) size = rope->head_size;
-  if (const auto* attention = std::get_if<op::Attention>(&op.what)) size = attention->value_size;
-  if (size > 0) return fmt::format("head {}, column {}", column / size, column % size);
-  if (std::holds_alternative<op::Linear>(op.what)) return fmt::format("output row {}", column);
-  return fmt::format("column {}", column);
-}
-
-}  // namespace
-
-std::optional<Element> Examination::work_out(const Altered& altered) {
-  if (!usable_) return std::nullopt;
-  // All of few(), so that rows of scores have the same keys.
-  const auto found = replay(altered.forward())->replayed_rows(case_.value, few_);
-  if (!found || found->columns < recorded_.columns || truth_.columns < recorded_.columns)
-    return std::nullopt;
+std::optional<Element> Examination::work_out(const Altered* altered) {
+  if (!usable_ || truth_.columns < recorded_.columns) return std::nullopt;
   int64_t furthest = 0;
   double most = -1;
   for (int64_t c = 0; c < recorded_.columns; ++c) {
@@ -249,11 +225,20 @@ std::optional<Element> Examination::work_out(const Altered& altered) {
       furthest = c;
     }
   }
-  const op::Program& program = base_.program();
-  Element out{
-      few_.front(),
-      place_of(program, program.ops[stretch_.back()], case_.value, furthest, recorded_.columns),
-      recorded_.row(0)[furthest], truth_.row(0)[furthest], found->row(0)[furthest]};
+  Element out{few_.front(), place_of(base_.program(), case_.value, furthest, recorded_.columns),
+              recorded_.row(0)[furthest], truth_.row(0)[furthest]};
+  const auto work = [&](parity::Replay& by, const parity::Forward& forward) {
+    return doctor::work_out(by, forward, *case_.side.trace, case_.side.tokens, case_.value,
+                            few_.front(), furthest, recorded_.columns);
+  };
+  out.right = work(*replay_, base_.forward());
+  if (altered == nullptr) return out;
+  // All of few(), so that rows of scores have the same keys.
+  const auto other = replay(altered->forward());
+  const auto found = other->replayed_rows(case_.value, few_);
+  if (!found || found->columns < recorded_.columns) return std::nullopt;
+  out.found = found->row(0)[furthest];
+  out.wrong = work(*other, altered->forward());
   for (size_t i = 0; i < few_.size(); ++i) {
     const double* row = found->row(static_cast<int64_t>(i));
     out.rows.push_back({few_[i], std::vector<float>(row, row + found->columns)});

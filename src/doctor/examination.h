@@ -97,8 +97,9 @@ class Examination {
   // Whether the recorded rows lie clearly beside what the altered pass gives, on the line through
   // it and the true rows: it goes too far, or not far enough.
   bool misses(const Altered& altered);
-  // The number that is furthest off at the first wrong row, and what the altered pass makes of it.
-  std::optional<Element> work_out(const Altered& altered);
+  // The number that is furthest off at the first wrong row, and what the altered pass makes of it
+  // (null: none explains it).
+  std::optional<Element> work_out(const Altered* altered);
   // A value as recorded, or computed from what was.
   std::optional<Matrix> rows_of(op::ValueId value, std::span<const int64_t> positions);
   std::optional<Matrix> recorded_at(std::span<const int64_t> positions) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "doctor/worked_out.h"
 #include "exec/f64/ops.h"
 #include "quant/decode.h"
 #include "trace/checkpoints.h"
@@ -62,19 +63,6 @@ op::Op without_slice(const op::Program& program, const op::Op& op, int64_t width
     linear.bias->columns = width;
   }
   return out;
-}
-
-double function_of(op::Activate::Kind kind, double x) {
-  switch (kind) {
-    case op::Activate::Kind::kSilu:
-      return x / (1 + std::exp(-x));
-    case op::Activate::Kind::kGeluTanh:
-      return x / 2 *
-             (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case op::Activate::Kind::kGeluErf:
-      break;
-  }
-  return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
 }
 
 void softmax_by_table(const Grid& table, std::vector<double>& row) {

@@ -22,7 +22,8 @@ bool RecordedRows::is_astray(const std::string& name, op::ValueId id, int64_t po
   for (const op::Op& op : program.ops)
     if (std::ranges::find(op.outputs, id) != op.outputs.end())
       return std::ranges::any_of(op.inputs, [&](op::ValueId input) {
-        return largest_in(program.value(input).name, position) > 1e15;
+        const std::string& read = program.value(input).name;
+        return largest_in(read, position) > 1e15 || has_non_finite(read, position);
       });
   return false;
 }

@@ -12,7 +12,8 @@ class RecordedRows {
   explicit RecordedRows(const parity::SideScope& side) : side_(side) {}
 
   bool has_non_finite(const std::string& name, int64_t position) const;
-  // Numbers that single precision has no room for: squares of inputs beyond it, or results below.
+  // Numbers that single precision has no room for: squares of inputs beyond it, or results below;
+  // and what is made of NaN or infinity.
   bool is_astray(const std::string& name, op::ValueId id, int64_t position) const;
   // Rows of zeros tell nothing of a type, nor do inputs that 8-bit types take for zero.
   bool tells_type(const std::string& name, op::ValueId id, int64_t position) const;

@@ -18,7 +18,7 @@ namespace {
 constexpr double kWorthJudging = 0.5;
 constexpr size_t kMostJudged = 24;
 constexpr size_t kJudgedLate = 3;  // where time has run out
-constexpr size_t kAttemptsShown = 40;
+constexpr size_t kMostAttempts = 1000;
 // The worst ratio must fall by at least this: an honest engine is far below the bound.
 constexpr double kMuchLess = 2.5;
 // And to what honest engines have: of a thousand the worst is at 0.3.
@@ -215,7 +215,7 @@ class Search {
     std::vector<const Trial*> all;
     for (const Trial& trial : trials_) all.push_back(&trial);
     std::ranges::stable_sort(all, {}, [](const Trial* trial) { return trial->error; });
-    if (all.size() > kAttemptsShown) all.resize(kAttemptsShown);
+    if (all.size() > kMostAttempts) all.resize(kMostAttempts);
     for (const Trial* trial : all)
       out.attempts.push_back(
           {trial->hypothesis.cause, trial->hypothesis.text, trial->error, trial->ratio});

@@ -213,7 +213,33 @@ ordered_json diagnoses_json(const Subject& subject) {
   return out;
 }
 
+ordered_json working_json(const doctor::Working& working) {
+  if (working.formula.empty()) return nullptr;
+  ordered_json parts = ordered_json::array();
+  for (const doctor::Working::Part& part : working.parts) {
+    ordered_json factors = ordered_json::array();
+    for (const double factor : part.factors) factors.push_back(number(factor));
+    parts.push_back({{"name", part.name}, {"value", number(part.value)}, {"factors", factors}});
+  }
+  return {{"formula", working.formula},
+          {"parts", parts},
+          {"others", working.others},
+          {"others_sum", number(working.others_sum)}};
+}
+
 }  // namespace
+
+ordered_json element_json(const doctor::Diagnosis& diagnosis) {
+  return where_there(diagnosis.element, [](const doctor::Element& element) {
+    return ordered_json{{"position", element.position},
+                        {"place", element.place},
+                        {"recorded", number(element.recorded)},
+                        {"expected", number(element.expected)},
+                        {"found", element.found ? number(*element.found) : ordered_json(nullptr)},
+                        {"expected_from", working_json(element.right)},
+                        {"found_from", working_json(element.wrong)}};
+  });
+}
 
 ordered_json comparison_json(const parity::Comparison& c, const Subject& subject) {
   ordered_json out;
@@ -291,13 +317,7 @@ std::string diagnosis_json(const parity::Comparison& c, const Subject& subject) 
     out["diagnoses"][i]["tried"] = d.tried;
     out["diagnoses"][i]["error_before"] = number(d.error_before);
     out["diagnoses"][i]["attempts"] = std::move(attempts);
-    out["diagnoses"][i]["element"] = where_there(d.element, [](const doctor::Element& element) {
-      return ordered_json{{"position", element.position},
-                          {"place", element.place},
-                          {"recorded", number(element.recorded)},
-                          {"expected", number(element.expected)},
-                          {"found", number(element.found)}};
-    });
+    out["diagnoses"][i]["element"] = element_json(d);
   }
   return json_text(out, 1) + "\n";
 }

@@ -14,6 +14,9 @@ inline nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
+// The number that a diagnosis works out (docs/diagnosis.md); null where there is none.
+nlohmann::ordered_json element_json(const doctor::Diagnosis& diagnosis);
+
 // docs/compare-json.md
 nlohmann::ordered_json comparison_json(const parity::Comparison& comparison,
                                        const Subject& subject);

@@ -333,7 +333,7 @@ TEST_F(Doctor, WhatIsLeftIsUnknown) {
     SCOPED_TRACE(set);
     job_.checkpoints = set;
     const auto found = diagnose(
-        {{"blk.1.ffn_out", doctor::reweigh(doctor::column_major)}, {"blk.1.ffn_out", shaken}});
+        {{"blk.1.ffn_out", doctor::reweigh(doctor::column_major)}, {"blk.1.ffn_out", shaken}}, 1);
     ASSERT_EQ(found.size(), 2U) << found[0].text;
     EXPECT_EQ(found[0].cause, "weight.layout");
     EXPECT_FALSE(found[0].proved);

@@ -1,6 +1,7 @@
 // Every bug gets its cause, and nothing else does.
 #include "doctor/doctor.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
@@ -42,7 +43,9 @@ class DoctorCorpus : public testing::TestWithParam<Subject> {
     auto comparison = parity::compare(honest, suspect, &lab_.model(), options, &scope);
     LS_CHECK(comparison.ok(), "{}", comparison.error().message);
     if (found != nullptr) *found = *comparison;
-    return doctor::diagnose(*comparison, scope, &lab_.model(), {.seconds = 30, .threads = 1});
+    return doctor::diagnose(
+        *comparison, scope, &lab_.model(),
+        {.seconds = std::getenv("LOCKSTEP_TABLE") != nullptr ? 300.0 : 30.0, .threads = 1});
   }
 
   uint64_t seed_ = search_seed();
@@ -66,6 +69,18 @@ std::vector<Style> wrong_styles() {
           {.name = "bf16", .order = Order::kLanes8, .activations = DType::kBF16},
           {.name = "f16", .order = Order::kLanes8, .activations = DType::kF16},
           {.name = "int8", .order = Order::kLanes8, .int8 = true}};
+}
+
+// The formula gives the number, from the parts that it names.
+void hold_to_working(const doctor::Element& element) {
+  const auto hold = [](const doctor::Working& working, double number) {
+    if (!std::isfinite(number)) return;  // a score that is masked
+    EXPECT_FALSE(working.formula.empty());
+    EXPECT_NEAR(working.value, number, 1e-9 + 1e-7 * std::fabs(number)) << working.formula;
+    EXPECT_FALSE(working.parts.empty() && number != 0) << working.formula;
+  };
+  hold(element.right, element.expected);
+  if (element.found) hold(element.wrong, *element.found);
 }
 
 // LOCKSTEP_SETS and LOCKSTEP_STYLE choose one set of checkpoints, one arithmetic.
@@ -118,6 +133,7 @@ void DoctorCorpus::hold_to_bugs(const std::string& set, const Style& style) {
       for (const Diagnosis& each : diagnoses)
         fmt::print("{} | {} | {} | {} | {} | {} | {} [{}]\n", GetParam().name, set, style.name,
                    bug.name, bug.cause, each.cause, each.text, fmt::join(each.alternatives, ", "));
+    if (first.element && (set == "ops" || set == "all")) hold_to_working(*first.element);
     if (silent) continue;
     EXPECT_TRUE(right || listed) << first.cause << ": " << first.text;
     EXPECT_FALSE(listed && first.proved) << first.text;
