@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "doctor/decode_hypotheses.h"
+#include "doctor/given.h"
 #include "doctor/pooled_diagnosis.h"
 #include "doctor/precision_diagnosis.h"
 #include "doctor/recorded_rows.h"
@@ -380,51 +381,12 @@ class SideDoctor {
   std::vector<Found> found_;
 };
 
-// Of what was fed in, which needs no model.
-void add_prompts(const Comparison& comparison, std::vector<Diagnosis>& out) {
-  if (!comparison.prompts) return;
-  const std::string& kind = comparison.prompts->kind;
-  Diagnosis made;
-  made.cause = kind == "bos_missing" || kind == "bos_doubled" ? "tokens.bos"
-               : kind == "shift"                              ? "tokens.shifted"
-               : kind == "template"                           ? "tokens.template"
-                                                              : kUnknown;
-  if (made.cause == kUnknown) return;
-  made.side = Side::kUndetermined;
-  made.checkpoint = "tokens";
-  made.proved = true;
-  made.text = fmt::format("The prompts differ: {}", comparison.prompts->text);
-  if (comparison.tokens.offset) made.parameters = {{"offset", *comparison.tokens.offset}};
-  made.fix = "Give both engines the same tokens.";
-  out.push_back(std::move(made));
-}
-
-void add_choice(const Comparison& comparison, std::vector<Diagnosis>& out) {
-  for (const auto& [side, choices] : {std::pair(Side::kReference, &comparison.reference.choices),
-                                      std::pair(Side::kSuspect, &comparison.suspect.choices)}) {
-    if (!choices->impossible) continue;
-    const parity::Choice& choice = *choices->impossible;
-    Diagnosis made;
-    made.cause = "choice";
-    made.side = side;
-    made.checkpoint = parity::kChoice;
-    made.positions = {choice.position};
-    made.proved = true;
-    made.text = fmt::format(
-        "At position {} it took token {} (logit {:.9g}), which its own logits and its sampling "
-        "cannot give: token {} has the largest logit ({:.9g})",
-        choice.position, choice.token, choice.logit, choice.largest, choice.largest_logit);
-    made.fix = "Look at the sampler, and at which row of logits it reads.";
-    out.push_back(std::move(made));
-  }
-}
-
 }  // namespace
 
 std::vector<Diagnosis> diagnose(const Comparison& comparison, const parity::Scope& scope,
                                 const model::Model* model, const Options& options) {
   std::vector<Diagnosis> out;
-  add_prompts(comparison, out);
+  diagnose_given(comparison, scope, out);
   if (model != nullptr) {
     const bool one_trace = scope.reference.trace == scope.suspect.trace;
     const auto side = [&](const parity::SideScope& of, Side which,
@@ -437,7 +399,7 @@ std::vector<Diagnosis> diagnose(const Comparison& comparison, const parity::Scop
     side(scope.suspect, Side::kSuspect, &CheckpointResult::suspect);
     if (!one_trace) side(scope.reference, Side::kReference, &CheckpointResult::reference);
   }
-  add_choice(comparison, out);
+  diagnose_choices(comparison, out);
   return out;
 }
 

@@ -27,7 +27,7 @@ std::string sentence(const Diagnosis& d) {
   std::string out = fmt::format("{}: {}", place(d), d.text);
   if (d.cause == kUnknown || d.ratio_before <= 0) return out;
   // What is left is another mistake.
-  if (d.ratio_after > 1)
+  if (d.ratio_after > 1 && d.explained < d.rows)
     return out + fmt::format(
                      "; computed that way, {} from {} to {} times the bound; what is left "
                      "has another cause",
