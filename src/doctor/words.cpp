@@ -39,10 +39,11 @@ std::string sentence(const Diagnosis& d) {
                                ? (d.rows == 1 ? std::string("the wrong row is")
                                               : fmt::format("all {} wrong rows are", d.rows))
                                : fmt::format("{} of {} wrong rows are", d.explained, d.rows);
+  // A number of a table on the edge between two may fall to either side.
   out += fmt::format(
-      "; computed that way, {} within rounding (worst error over bound: {} before, "
-      "{} after)",
-      rows, number(d.ratio_before), number(d.ratio_after));
+      "; computed that way, {} within rounding{} (worst error over bound: {} before, {} after)",
+      rows, d.ratio_after > 1 ? " but for single numbers on an edge" : "", number(d.ratio_before),
+      number(d.ratio_after));
   if (!d.after.empty())
     out += fmt::format("; of {} hypotheses {} explains it", d.tried,
                        d.alternatives.empty() ? "only this one" : "this one");
