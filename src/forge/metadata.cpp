@@ -128,8 +128,9 @@ Result<void> check_experts(const Spec& spec) {
 void add_experts(const Spec& spec, Entries& out) {
   out.count("expert_count", spec.experts);
   out.count("expert_used_count", spec.experts_used);
-  if (spec.expert_feed_forward != 0)
-    out.count("expert_feed_forward_length", spec.expert_feed_forward);
+  // Engines do not agree on what holds without it.
+  out.count("expert_feed_forward_length",
+            spec.expert_feed_forward != 0 ? spec.expert_feed_forward : spec.feed_forward);
   if (spec.shared_feed_forward != 0)
     out.count("expert_shared_feed_forward_length", spec.shared_feed_forward);
 }

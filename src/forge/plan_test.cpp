@@ -107,6 +107,10 @@ TEST(Plan, ExpertsFollowTheSpec) {
   EXPECT_EQ(dims(plan, "blk.0.ffn_down_exps.weight"), (std::vector<int64_t>{48, 256, 5}));
   EXPECT_EQ(find(plan, "blk.0.ffn_gate.weight"), nullptr);
   EXPECT_EQ(find(plan, "blk.0.ffn_gate_shexp.weight"), nullptr);
+  EXPECT_EQ(plan.config.experts.feed_forward, 48);
+  EXPECT_TRUE(std::ranges::any_of(plan.metadata, [](const gguf::Entry& entry) {
+    return entry.key == "llama.expert_feed_forward_length";
+  }));
   // Routers keep their digits.
   EXPECT_EQ(format_of(plan, "blk.0.ffn_gate_inp.weight"), "F32");
   EXPECT_EQ(format_of(plan, "blk.0.ffn_up_exps.weight"), "Q4_K");

@@ -212,7 +212,7 @@ class Run:
                 raise CaptureError(problem)
             self._checked = True
         sources = node.sources()
-        if node.op == "MUL_MAT" and sources[0].op == "NONE" and sources[0].name.endswith("weight"):
+        if node.op in ("MUL_MAT", "MUL_MAT_ID") and sources[0].op == "NONE" and sources[0].name.endswith("weight"):
             self.weights.setdefault(sources[0].type, {})[sources[0].name] = sources[0].nbytes
         rules = self._names.find(node.name, node.op, [source.name for source in sources])
         if not rules:
