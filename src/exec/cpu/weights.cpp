@@ -44,7 +44,7 @@ std::unique_ptr<PanelWeight> panels_of(const op::What& what, const Kernels& kern
   out->takes_codes = takes_codes(one);
   out->rows = one.rows;
   out->columns = one.columns;
-  out->panel_bytes = panel_bytes(one);
+  out->panel_bytes = cpu::panel_bytes(one);
   out->panels = panel_count(one);
   return out;
 }
