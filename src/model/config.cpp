@@ -5,94 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "model/config_reader.h"
+
 namespace lockstep::model {
 namespace {
 
-// Larger than any model's, small enough that sums of products of two do not overflow.
-constexpr int64_t kLargestCount = int64_t{1} << 30;
-
-// Reads keys of one architecture ("llama.block_count") and collects what is wrong.
-class Reader {
- public:
-  Reader(const gguf::File& file, std::string_view arch, std::vector<std::string>& problems)
-      : file_(file), arch_(arch), problems_(problems) {}
-
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
-  bool has(std::string_view name) const { return file_.find(key(name)) != nullptr; }
-
-  int64_t count(std::string_view name) { return in_range(name, take(file_.integer(key(name))), 1); }
-
-  int64_t count_or(std::string_view name, int64_t otherwise, int64_t least = 1) {
-    return has(name) ? in_range(name, take(file_.integer(key(name))), least) : otherwise;
-  }
-
-  double real(std::string_view name) { return finite(name, take(file_.real(key(name)))); }
-
-  double real_or(std::string_view name, double otherwise) {
-    return has(name) ? finite(name, take(file_.real(key(name)))) : otherwise;
-  }
-
-  bool flag_or(std::string_view name, bool otherwise) {
-    if (!has(name)) return otherwise;
-    const bool found = take(file_.boolean(key(name)));
-    failed_ = false;
-    return found;
-  }
-
-  // A flag for each layer.
-  std::vector<bool> flags(std::string_view name, int64_t count) {
-    const std::vector<int64_t> found = take(file_.flags(key(name)));
-    if (!std::exchange(failed_, false) && static_cast<int64_t>(found.size()) != count)
-      problem(fmt::format("{} has {} numbers; expected one for each of {} layers", key(name),
-                          found.size(), count));
-    return {found.begin(), found.end()};
-  }
-  bool is_array(std::string_view name) const {
-    const gguf::Value* value = file_.find(key(name));
-    return value != nullptr && value->type() == gguf::Type::kArray;
-  }
-
-  std::string_view text_or(std::string_view name, std::string_view otherwise) {
-    return take(file_.text_or(key(name), otherwise));
-  }
-
-  void problem(std::string text) { problems_.push_back(std::move(text)); }
-
- private:
-  template <class T>
-  T take(Result<T> result) {
-    if (result.ok()) return *result;
-    problem(without_path(result.error().message));
-    failed_ = true;
-    return T{};
-  }
-
-  // Problems are listed below the name of the file.
-  std::string without_path(const std::string& message) const {
-    const std::string path = file_.path() + ": ";
-    return message.starts_with(path) ? message.substr(path.size()) : message;
-  }
-
-  int64_t in_range(std::string_view name, int64_t value, int64_t least) {
-    if (!std::exchange(failed_, false) && (value < least || value > kLargestCount))
-      problem(fmt::format("{} is {}; expected {} to {}", key(name), value, least, kLargestCount));
-    return value < least || value > kLargestCount ? 1 : value;
-  }
-
-  double finite(std::string_view name, double value) {
-    failed_ = false;
-    if (!std::isfinite(value))
-      problem(fmt::format("{} is {}; expected a number", key(name), value));
-    return value;
-  }
-
-  const gguf::File& file_;
-  std::string arch_;
-  std::vector<std::string>& problems_;
-  bool failed_ = false;  // the value being read had the wrong type, and that was said
-};
-
-op::Rope read_rope(Reader& in, const Config& config) {
+op::Rope read_rope(ConfigReader& in, const Config& config) {
   op::Rope rope;
   rope.head_size = config.head_size;
   rope.pairing = config.arch->positions == Architecture::Positions::kRopeHalves
@@ -132,7 +50,7 @@ op::Rope read_rope(Reader& in, const Config& config) {
 }
 
 // Layers with a window may have a base of their own, and no extension of the context.
-op::Rope read_windowed_rope(Reader& in, const Config& config) {
+op::Rope read_windowed_rope(ConfigReader& in, const Config& config) {
   op::Rope rope = config.rope;
   const double base = config.arch->windowed_rope_base;
   rope.base = in.real_or("rope.freq_base_swa", base > 0 ? base : rope.base);
@@ -147,7 +65,7 @@ op::Rope read_windowed_rope(Reader& in, const Config& config) {
 }
 
 // Which layers have the window: the file's list or period, or the architecture's.
-void read_window(Reader& in, Config& config) {
+void read_window(ConfigReader& in, Config& config) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   config.window = in.count_or("attention.sliding_window", config.arch->window, 0);
   if (in.is_array(kPattern)) {
@@ -160,7 +78,7 @@ void read_window(Reader& in, Config& config) {
 }
 
 // GGUF's numbers for functions of the router: the softmax of the chosen is that of all, normalized.
-void read_scoring(Reader& in, const Config& config, Experts& out) {
+void read_scoring(ConfigReader& in, const Config& config, Experts& out) {
   constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
   constexpr std::string_view kKey = "expert_gating_func";
   const int64_t usual = config.arch->scoring == op::Scoring::kSoftmax ? kSoftmax : kSigmoid;
@@ -176,7 +94,7 @@ void read_scoring(Reader& in, const Config& config, Experts& out) {
   if (found == kSoftmaxOfChosen) out.normalize = true;
 }
 
-Experts read_experts(Reader& in, const Config& config) {
+Experts read_experts(ConfigReader& in, const Config& config) {
   Experts out;
   out.count = in.count_or("expert_count", 0, 0);
   if (out.count == 0) {
@@ -225,7 +143,7 @@ Experts read_experts(Reader& in, const Config& config) {
   return out;
 }
 
-double cap(Reader& in, std::string_view name, double otherwise) {
+double cap(ConfigReader& in, std::string_view name, double otherwise) {
   const double found = in.real_or(name, otherwise);
   if (found < 0) in.problem(fmt::format("{} is {}; expected 0 or more", in.key(name), found));
   return found;
@@ -262,7 +180,7 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
     return config;
   }
 
-  Reader in(file, *name, problems);
+  ConfigReader in(file, *name, problems);
   config.layers = in.count("block_count");
   config.width = in.count("embedding_length");
   config.heads = in.count("attention.head_count");
