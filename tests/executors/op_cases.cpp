@@ -157,7 +157,7 @@ void add_experts(std::vector<OpCase>& out) {
     expert_linear_case(out, {.format = format, .columns = 512, .tokens = 1, .bias = true});
     expert_linear_case(out, {.format = format, .used = 8, .columns = 256, .own_inputs = true});
     expert_linear_case(out, {.format = format,
-                             .experts = 129,
+                             .experts = 33,
                              .used = 7,
                              .rows = 17,
                              .columns = 768,
