@@ -12,6 +12,9 @@ namespace {
 // Sections of an interval, each 0.6 of the one before.
 constexpr int kRoughly = 12;
 constexpr int kExactly = 44;
+// What a number may leave of the error of a row that it explains, at first and in the end.
+constexpr double kRoughlyExplained = 0.3;
+constexpr double kExplained = 0.02;
 // A number that is found from the first wrong rows alone is another one if it leaves so much less
 // there.
 constexpr double kWithoutOthers = 0.05;
@@ -47,6 +50,9 @@ void solve_quantity(Examination& examination, std::span<const size_t> ops, const
   add(rows, power);
   // Another mistake may be in the way further on.
   const auto few = rows.first(1);
+  if (examination.errors().empty()) return;
+  const double before = examination.errors().front();
+  if (at(few)(first) > kRoughlyExplained * before || at(few)(power) < kExplained * before) return;
   const double early = minimize(at(few), first - 2 * rough, first + 2 * rough, 16, kExactly);
   if (at(few)(early) < kWithoutOthers * at(few)(power)) add(few, early);
 }
