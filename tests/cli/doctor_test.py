@@ -104,7 +104,12 @@ class DoctorTest(unittest.TestCase):
         self.assertRegex(element["place"], r"^head \d+, column \d+$")
         self.assertAlmostEqual(element["recorded"], element["found"], places=5)
         self.assertGreater(abs(element["recorded"] - element["expected"]), 0.1)
-        self.assertIn(f"Position 1, {element['place']}: recorded ", text)
+        formula = element["expected_from"]["formula"]
+        name = formula.split(" = ")[0]
+        self.assertIn(f"The number that is furthest off: position 1, {element['place']}, {name}\n", text)
+        self.assertIn(f"      = {formula.split(' = ', 1)[1]}\n", text)
+        self.assertIn(f"  under rope.pairing {element['found']:.9g}\n", text)
+        self.assertEqual(len(element["found_from"]["parts"]), 4)
         self.assertGreater(found["diagnoses"][0]["tried"], 30)
 
     def test_fewer_checkpoints(self):
