@@ -34,15 +34,14 @@ function workingOf(title, value, working) {
   return lines;
 }
 
-function workedOut(diagnosis) {
-  const worst = diagnosis.element;
+function workedOut(diagnosis, worst) {
   return element("details", {class: "worked-out"}, element("summary", {}, `The number that is furthest off, worked out: position ${worst.position}, ${worst.place}`),
     element("p", {}, `Recorded ${exactNumber(worst.recorded)}`),
     workingOf("Should be", worst.expected, worst.expected_from),
     worst.found === null ? null : workingOf(`Under ${diagnosis.cause}`, worst.found, worst.found_from));
 }
 
-function causeOf(diagnosis) {
+function causeOf(diagnosis, worst) {
   const {evidence} = diagnosis;
   const parts = [element("p", {}, element("span", {class: "id"}, diagnosis.cause === "unknown" ? "Cause not known" : `Cause: ${diagnosis.cause}`), " ",
                          diagnosis.cause === "unknown" ? null : element("span", {class: "badge"}, diagnosis.proof), ` in the ${diagnosis.side}, at ${diagnosis.checkpoint}`),
@@ -55,7 +54,7 @@ function causeOf(diagnosis) {
   if (diagnosis.layers?.length > 1) parts.push(element("p", {class: "hint"}, `Layers ${rangesText(diagnosis.layers)}`));
   if (diagnosis.alternatives?.length > 0) parts.push(element("p", {class: "hint"}, `Explains it as well: ${diagnosis.alternatives.join(", ")}`));
   if (diagnosis.fix) parts.push(element("p", {}, diagnosis.fix));
-  if (diagnosis.element) parts.push(workedOut(diagnosis));
+  if (worst) parts.push(workedOut(diagnosis, worst));
   return element("div", {class: "cause"}, parts);
 }
 
@@ -66,7 +65,7 @@ export function showStory(data) {
   else if (unsure) story.classList.add("unsure");
   story.append(element("h1", {}, element("span", {class: "mark", "aria-hidden": "true"}, data.parity ? "✓" : unsure ? "?" : "✕"), data.headline));
   if (data.page.evidence) story.append(element("p", {id: "evidence"}, data.page.evidence));
-  for (const diagnosis of data.diagnoses ?? []) story.append(causeOf(diagnosis));
+  (data.diagnoses ?? []).forEach((diagnosis, i) => story.append(causeOf(diagnosis, data.page.elements?.[i])));
   for (const sentence of data.page.left_out) story.append(element("p", {class: "hint left-out"}, sentence));
   showNext(data);
   showFacts(data);

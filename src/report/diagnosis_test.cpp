@@ -63,7 +63,7 @@ TEST(WorkedOut, Json) {
   EXPECT_EQ(element["expected_from"]["parts"][1]["factors"].size(), 0U);
   EXPECT_EQ(element["expected_from"]["others"], 1);
   EXPECT_EQ(element["expected_from"]["others_sum"], 0.125);
-  EXPECT_EQ(page_json({}, subject, 1 << 20)["diagnoses"][0]["element"]["place"], "output row 7");
+  EXPECT_EQ(page_json({}, subject, 1 << 20)["page"]["elements"][0]["place"], "output row 7");
   subject.diagnoses[0].element->found.reset();
   EXPECT_TRUE(element_json(subject.diagnoses[0])["found"].is_null());
   subject.diagnoses[0].element.reset();

@@ -249,11 +249,11 @@ void put_rows(const Comparison& c, int64_t limit, ordered_json& page, ordered_js
 
 ordered_json page_json(const Comparison& c, const Subject& subject, int64_t limit) {
   ordered_json out = comparison_json(c, subject);
-  for (size_t i = 0; i < subject.diagnoses.size(); ++i)
-    out["diagnoses"][i]["element"] = element_json(subject.diagnoses[i]);
   ordered_json page;
   ordered_json left_out = ordered_json::array();
   page["program"] = LOCKSTEP_VERSION;
+  page["elements"] = ordered_json::array();
+  for (const doctor::Diagnosis& d : subject.diagnoses) page["elements"].push_back(element_json(d));
   page["evidence"] = evidence(c, subject);
   page["facts"] = ordered_json::array();
   for (const Fact& fact : facts(c, subject))
