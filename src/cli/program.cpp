@@ -63,6 +63,7 @@ std::span<const Command* const> commands() {
       &kTensorCommand,
       &kTokenizeCommand,
       &kQuantizeCommand,
+      &kAuditCommand,
       &kForgeCommand,
       &kScanCommand,
       &kImportCommand,
