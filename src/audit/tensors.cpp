@@ -189,7 +189,7 @@ Result<std::vector<TensorAudit>> audit_tensors(const gguf::File& a, const gguf::
     LS_TRY_VOID(check_decodable(b, *other));
   }
   // Pages of the files that were read are given back from time to time.
-  constexpr int64_t kHeld = int64_t{1} << 28;
+  constexpr int64_t kHeld = int64_t{1} << 26;
   int64_t held = 0;
   const auto told = [&](int64_t bytes) {
     advance(bytes);

@@ -135,7 +135,7 @@ std::string wrong_tensors(const Audit& audit, int64_t width, const Paint& paint)
   if (rows == 0) return "";
   std::string out = fmt::format("\n{}", table.render(width, paint));
   if (rows > kMostRows)
-    out += fmt::format("and {} more (--all or --json lists them)\n", rows - kMostRows);
+    out += fmt::format("and {} more (--all or --json lists all)\n", rows - kMostRows);
   return out;
 }
 
@@ -190,6 +190,7 @@ std::string quantized_tensors(const Audit& audit, int64_t width, const Paint& pa
 }
 
 std::string short_value(const ordered_json& value) {
+  if (value.is_number_float()) return fmt::format("{:.7g}", value.get<double>());
   const std::string text = value.is_string()
                                ? value.get<std::string>()
                                : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

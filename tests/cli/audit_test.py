@@ -19,7 +19,7 @@ PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDTH, HEADS, HEAD = 256, 8, 32
 Q = "blk.1.attn_q.weight"
-SIZES = ("--layers", 3, "--width", WIDTH, "--heads", HEADS, "--kv-heads", 2, "--feed-forward", 512, "--vocab", 257)
+SIZES = ("--arch", "llama", "--layers", 3, "--width", WIDTH, "--heads", HEADS, "--kv-heads", 2, "--feed-forward", 512, "--vocab", 257)
 
 
 def run(*arguments, status=0, **options):
@@ -170,7 +170,7 @@ class Audit(unittest.TestCase):
 
     def test_errors_and_colours(self):
         self.assertIn("nothing.gguf", run("audit", self.a, self.root / "nothing.gguf", status=2).stderr)
-        self.assertIn("b", run("audit", self.a, status=2).stderr)
+        self.assertIn("B is missing, expected a GGUF file", run("audit", self.a, status=2).stderr)
         broken = self.root / "broken.gguf"
         broken.write_bytes(self.a.read_bytes()[:1000])
         self.assertIn("broken.gguf", run("audit", self.a, broken, status=2).stderr)
