@@ -17,6 +17,10 @@ std::optional<double> finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
+bool same_shape(const gguf::Tensor& a, const gguf::Tensor& b) {
+  return trimmed(a.dims) == trimmed(b.dims);
+}
+
 bool same_bytes(const gguf::Tensor& a, const gguf::Tensor& b) {
   return a.format == b.format && a.data.size() == b.data.size() &&
          (a.data.empty() || std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0);
@@ -30,7 +34,7 @@ Result<void> check_decodable(const gguf::File& file, const gguf::Tensor& tensor)
   if (tensor.format->decodable) return {};
   return error(
       "{}: tensor {} is {}, which cannot be decoded; expected a format that 'lockstep run' "
-      "takes, or the same bytes in both files",
+      "takes, or the same bytes and shape in both files",
       printable(file.path()), printable(tensor.name), tensor.format->name);
 }
 
@@ -71,8 +75,8 @@ class TensorPair {
     out.format_a = a_.format->name;
     out.format_b = b_.format->name;
     const int64_t bytes = byte_count(a_) + byte_count(b_);
-    const bool same_shape = trimmed(a_.dims) == trimmed(b_.dims);
-    if (same_shape && same_bytes(a_, b_)) {
+    const bool one_shape = same_shape(a_, b_);
+    if (one_shape && same_bytes(a_, b_)) {
       out.error = 0;
       advance(bytes);
       return out;
@@ -89,16 +93,16 @@ class TensorPair {
       const auto done = static_cast<int64_t>(share * static_cast<double>(bytes));
       advance(done - std::exchange(told, done));
     });
-    judge(measured, same_shape, out);
+    judge(measured, one_shape, out);
     return out;
   }
 
  private:
-  void judge(const Measured& measured, bool same_shape, TensorAudit& out) const {
+  void judge(const Measured& measured, bool one_shape, TensorAudit& out) const {
     add_numbers(measured, out);
-    if (same_shape && measured.equal()) return;
+    if (one_shape && measured.equal()) return;
     out.verdict = Verdict::kWrong;
-    if (same_shape && measured.explained()) {
+    if (one_shape && measured.explained()) {
       if (measured.scaled())
         give_scale(measured, out);
       else
@@ -108,7 +112,7 @@ class TensorPair {
     const Explanation found = explain(a_, b_, &measured, origins_);
     out.how = found.how;
     out.detail = found.detail;
-    if (same_shape && found.how == How::kUnknown && measured.scaled()) give_scale(measured, out);
+    if (one_shape && found.how == How::kUnknown && measured.scaled()) give_scale(measured, out);
   }
 
   static void give_scale(const Measured& measured, TensorAudit& out) {
@@ -184,26 +188,30 @@ Result<std::vector<TensorAudit>> audit_tensors(const gguf::File& a, const gguf::
                                                const std::function<void(int64_t)>& advance) {
   for (const gguf::Tensor& tensor : a.tensors()) {
     const gguf::Tensor* other = b.tensor(tensor.name);
-    if (other == nullptr || same_bytes(tensor, *other)) continue;
+    if (other == nullptr || (tensor.format->decodable && other->format->decodable)) continue;
+    if (same_shape(tensor, *other) && same_bytes(tensor, *other)) continue;
     LS_TRY_VOID(check_decodable(a, tensor));
     LS_TRY_VOID(check_decodable(b, *other));
   }
   // Pages of the files that were read are given back from time to time.
   constexpr int64_t kHeld = int64_t{1} << 26;
   int64_t held = 0;
-  const auto told = [&](int64_t bytes) {
-    advance(bytes);
-    held += bytes;
-    if (held < kHeld) return;
+  const auto give_back = [&] {
     held = 0;
     a.release_pages();
     b.release_pages();
+  };
+  const auto told = [&](int64_t bytes) {
+    advance(bytes);
+    held += bytes;
+    if (held >= kHeld) give_back();
   };
   const Origins origins = origins_of(a);
   std::vector<TensorAudit> out;
   for (const gguf::Tensor& tensor : a.tensors()) {
     if (const gguf::Tensor* other = b.tensor(tensor.name)) {
       out.push_back(TensorPair(tensor, *other, origins).run(told));
+      if (out.back().verdict == Verdict::kWrong) give_back();  // all tensors were looked at
     } else {
       out.push_back(Unpaired(tensor, true).run(b, origins));
       told(byte_count(tensor));

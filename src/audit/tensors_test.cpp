@@ -43,8 +43,10 @@ TEST(AuditTensors, EveryFormatIsQuantizedAtAnyMagnitude) {
 TEST(AuditTensors, TwoQuantizedFilesOfOneModelAreTheSame) {
   Random random(fresh_seed());
   const Floats x = gaussian(random, 256 * 64);
+  size_t number = 0;
   for (const Format a : written_formats())
     for (const Format b : written_formats()) {
+      if (!takes(number++)) continue;
       const TensorAudit found = pair_of({256, 64}, x, a, {256, 64}, x, b);
       EXPECT_EQ(verdict_of(found), a == b ? "equal" : "quantized")
           << quant::info(a).name << " " << quant::info(b).name;
@@ -359,8 +361,8 @@ TEST(AuditTensors, FormatsThatCannotBeDecodedMustBeEqualBytes) {
   Files files;
   Model a, b;
   const auto format = static_cast<Format>(16);  // IQ2_XXS
-  a.add_bytes("x", {256}, format, std::vector<std::byte>(66));
-  b.add_bytes("x", {256}, format, std::vector<std::byte>(66, std::byte{1}));
+  a.add_bytes("x", {256, 2}, format, std::vector<std::byte>(132));
+  b.add_bytes("x", {256, 2}, format, std::vector<std::byte>(132, std::byte{1}));
   const gguf::File file_a = files.open(a), file_b = files.open(b);
   EXPECT_TRUE(audit_tensors(file_a, file_a, [](int64_t) {}).ok());
   const auto found = audit_tensors(file_a, file_b, [](int64_t) {});
@@ -368,7 +370,10 @@ TEST(AuditTensors, FormatsThatCannotBeDecodedMustBeEqualBytes) {
   EXPECT_EQ(found.error().message,
             file_a.path() +
                 ": tensor x is IQ2_XXS, which cannot be decoded; expected a format that 'lockstep "
-                "run' takes, or the same bytes in both files");
+                "run' takes, or the same bytes and shape in both files");
+  Model turned;
+  turned.add_bytes("x", {512}, format, std::vector<std::byte>(132));
+  EXPECT_FALSE(audit_tensors(file_a, files.open(turned), [](int64_t) {}).ok());
 }
 
 TEST(AuditTensors, ProgressCountsAllBytes) {
