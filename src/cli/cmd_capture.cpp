@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/captured_engines.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
@@ -11,6 +12,7 @@
 #include "cli/python_environment.h"
 #include "gguf/file.h"
 #include "gguf/fingerprint.h"
+#include "models/model_folder.h"
 
 namespace lockstep::cli {
 namespace capture_command {
@@ -71,6 +73,11 @@ Result<int> run(const Flags& flags) {
     LS_TRY_VOID(check_flags(flags));
     if (engine->reads_gguf) {
       LS_TRY(model, model_path(model.empty() ? kDefaultModel : model));
+      if (models::is_hub_folder(model))
+        return error(
+            "capture {}: found the folder {}, expected a GGUF file: 'lockstep convert' "
+            "makes one of it",
+            flags.engine, printable(model));
       LS_TRY(const gguf::File file, gguf::File::open(model));
       arguments.push_back("--fingerprint=" + gguf::fingerprint(file));
     }

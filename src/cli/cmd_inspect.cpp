@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "gguf/file.h"
 #include "gguf/fingerprint.h"
+#include "hub/folder.h"
 #include "model/model.h"
 
 namespace lockstep::cli {
@@ -83,8 +84,10 @@ void print_summary(const gguf::File& file, const Summary& summary, const Paint& 
        fmt::format(
            "{}{}", printable(file.path()),
            file.parts().size() > 1 ? fmt::format(" and {} more", file.parts().size() - 1) : ""));
-  line("format", fmt::format("GGUF version {}, {}B, alignment {}", file.version(),
-                             human(file.size_bytes()), file.alignment()));
+  line("format", file.version() == 0
+                     ? fmt::format("safetensors, {}B", human(file.size_bytes()))
+                     : fmt::format("GGUF version {}, {}B, alignment {}", file.version(),
+                                   human(file.size_bytes()), file.alignment()));
   line("parameters",
        fmt::format("{}{} in {} tensors", summary.parameters,
                    summary.parameters < 1000 ? "" : fmt::format(" ({})", human(summary.parameters)),
@@ -216,7 +219,7 @@ void print_json(const gguf::File& file, const Options& options) {
 std::function<Result<int>()> declare(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_value(app, "-m,--model,model", options->model, kModel,
-            "GGUF file (of a split model, the first) or name of a model")
+            "GGUF file (of a split model, the first), folder from the hub or name of a model")
       ->default_str(options->model);
   app.add_flag("--metadata", options->metadata, "Only the metadata");
   app.add_flag("--tensors", options->tensors, "Only the list of tensors");
@@ -227,7 +230,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_flag("--json", options->json, "As JSON");
   return [options]() -> Result<int> {
     LS_TRY(const std::string path, model_path(options->model));
-    LS_TRY(const gguf::File file, gguf::File::open(path));
+    LS_TRY(const gguf::File file, hub::open(path));
     if (options->json)
       print_json(file, *options);
     else
@@ -239,7 +242,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
 }  // namespace inspect_command
 
 extern const Command kInspectCommand = {"inspect",
-                                        "Show what a GGUF file holds and whether it can run here",
+                                        "Show what a model file holds and whether it can run here",
                                         "  lockstep inspect model.gguf\n"
                                         "  lockstep inspect model.gguf --tensors | grep attn_q\n"
                                         "  lockstep inspect model.gguf --json | jq .parameters\n"

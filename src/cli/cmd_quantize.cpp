@@ -14,23 +14,16 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
+#include "cli/quantize_file.h"
 #include "gguf/quantize.h"
+#include "hub/folder.h"
 
 namespace lockstep::cli {
 namespace quantize_command {
 
 namespace fs = std::filesystem;
 
-struct Flags {
-  std::string source;
-  std::string target;
-  std::string recipe;
-  bool pure = false;
-  bool requantize = false;
-  bool force = false;
-  bool dry_run = false;
-  bool json = false;
-};
+using Flags = QuantizeFlags;
 
 struct Share {
   int64_t tensors = 0;
@@ -138,14 +131,27 @@ Result<void> check_target(const std::string& source, const Flags& flags) {
   return {};
 }
 
-Result<int> run(const Flags& flags) {
+// Nothing is lost in it.
+std::string_view own_format(const gguf::File& source) {
+  bool half = false, brain = false;
+  for (const gguf::Tensor& tensor : source.tensors()) {
+    if (!quant::is_quantized_weight(tensor.name, tensor.dims)) continue;
+    half |= tensor.format->format() == quant::Format::kF16;
+    brain |= tensor.format->format() == quant::Format::kBF16;
+    if (tensor.format->format() == quant::Format::kF32) return "F32";
+  }
+  return half == brain ? "F32" : half ? "F16" : "BF16";
+}
+
+Result<int> run(Flags flags) {
+  LS_TRY(const std::string path, model_path(flags.source));
+  LS_TRY(const gguf::File source, hub::open(path));
+  if (flags.recipe.empty()) flags.recipe = own_format(source);
   gguf::QuantizeOptions options;
   options.recipe = quant::find_recipe(flags.recipe);
   options.pure = flags.pure;
   options.requantize = flags.requantize;
   LS_CHECK(options.recipe != nullptr);  // the option has checked it
-  LS_TRY(const std::string path, model_path(flags.source));
-  LS_TRY(const gguf::File source, gguf::File::open(path));
   if (!flags.dry_run) LS_TRY_VOID(check_target(path, flags));
   LS_TRY(const gguf::QuantizePlan plan, gguf::plan_quantization(source, options));
   const Summary summary = summarize(source, plan);
@@ -181,10 +187,14 @@ std::function<Result<int>()> declare(CLI::App& app) {
   app.add_flag("--force", flags->force, "Replace an existing file");
   app.add_flag("--dry-run", flags->dry_run, "Only tell what would be written");
   app.add_flag("--json", flags->json, "As JSON, with the error of each tensor");
-  return [flags] { return run(*flags); };
+  return [flags] { return quantize_file(*flags); };
 }
 
 }  // namespace quantize_command
+
+Result<int> quantize_file(const QuantizeFlags& flags) {
+  return quantize_command::run(flags);
+}
 
 const Command kQuantizeCommand = {
     "quantize",

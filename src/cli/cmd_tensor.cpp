@@ -20,6 +20,7 @@
 #include "engine/verify.h"
 #include "exec/registry.h"
 #include "gguf/file.h"
+#include "hub/folder.h"
 #include "model/model.h"
 #include "quant/decode.h"
 #include "quant/stats.h"
@@ -261,7 +262,7 @@ Result<int> verify(const std::string& path, const Flags& flags) {
 Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
   if (flags.verify) return verify(path, flags);
-  LS_TRY(const gguf::File file, gguf::File::open(path));
+  LS_TRY(const gguf::File file, hub::open(path));
   if (flags.name.empty()) {
     if (flags.row >= 0 || flags.raw || !flags.range.empty())
       return error("--row, --range and --raw need the name of a tensor");

@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "gguf/file.h"
+#include "hub/folder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lockstep::cli {
@@ -81,7 +82,7 @@ Result<int> encode_lines(const Tokenizer& tokens, const tokenizer::EncodeOptions
 
 Result<int> tokenize(const Flags& flags) {
   LS_TRY(const std::string path, model_path(flags.model));
-  LS_TRY(const gguf::File file, gguf::File::open(path));
+  LS_TRY(const gguf::File file, hub::open(path));
   LS_TRY(const std::unique_ptr<Tokenizer> tokens, Tokenizer::load(file));
   const tokenizer::EncodeOptions options{.add_special = !flags.no_bos,
                                          .parse_special = !flags.no_special};

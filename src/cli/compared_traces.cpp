@@ -12,6 +12,7 @@
 #include "cli/log_problems.h"
 #include "cli/model_path.h"
 #include "gguf/fingerprint.h"
+#include "hub/folder.h"
 #include "tokenizer/tokenizer.h"
 #include "trace/jsonl_import.h"
 
@@ -94,7 +95,7 @@ Found find_recorded_model(const trace::Trace& reference, const trace::Trace& sus
       // Without a fingerprint a name alone is not enough: another file may have it.
       if (wanted.empty() && candidate != trace->manifest().model.path) continue;
       const auto path = model_path(candidate);
-      const auto file = path.ok() ? gguf::File::open(*path) : Result<gguf::File>(path.error());
+      const auto file = path.ok() ? hub::open(*path) : Result<gguf::File>(path.error());
       const bool same = file.ok() && (wanted.empty() || gguf::fingerprint(*file) == wanted);
       if (same) return {*path, ""};
       if (looked.find(candidate) == std::string::npos)

@@ -64,6 +64,7 @@ std::span<const Command* const> commands() {
       &kTokenizeCommand,
       &kQuantizeCommand,
       &kAuditCommand,
+      &kConvertCommand,
       &kForgeCommand,
       &kScanCommand,
       &kImportCommand,

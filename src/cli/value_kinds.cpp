@@ -96,8 +96,8 @@ const ValueKind kNumberList = {"LIST", "positions such as 0,5,10-20", check_posi
 const ValueKind kSlice = {"A:B", "A:B with 0 <= A < B"};
 const ValueKind kModel = {.name = "MODEL",
                           .expected =
-                              "a GGUF file or the name of a model ('lockstep models' "
-                              "lists them)",
+                              "a GGUF file, a folder from the hub or the name of a model "
+                              "('lockstep models' lists them)",
                           .check = check_no_dash,
                           .words = local_model_words,
                           .paths = "*.gguf"};

@@ -1,10 +1,11 @@
 #include "forge/spec.h"
 #include "gguf/file.h"
+#include "hub/folder.h"
 
 namespace lockstep::forge {
 
 Result<std::vector<gguf::Entry>> read_tokenizer(const std::string& path) {
-  LS_TRY(const gguf::File file, gguf::File::open(path));
+  LS_TRY(const gguf::File file, hub::open(path));
   std::vector<gguf::Entry> entries;
   for (const gguf::Entry& entry : file.metadata())
     if (entry.key.starts_with("tokenizer.")) entries.push_back(entry);

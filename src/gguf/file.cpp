@@ -12,6 +12,7 @@ namespace lockstep::gguf {
 struct File::State {
   std::string path;
   std::vector<MappedFile> maps;
+  std::vector<AlignedVector<std::byte>> memory;
   std::vector<Part> parts;
   int64_t size_bytes = 0;
   Contents contents;
@@ -59,6 +60,36 @@ Result<File> File::parse(std::span<const std::byte> bytes, const std::string& pa
   state->path = path;
   state->size_bytes = static_cast<int64_t>(bytes.size());
   LS_TRY(state->contents, parse_contents(bytes, path));
+  return File(std::move(state));
+}
+
+Result<File> File::assemble(Assembly parts) {
+  auto state = std::make_unique<State>();
+  state->path = std::move(parts.path);
+  state->memory = std::move(parts.memory);
+  for (MappedFile& file : parts.files) state->add_map(std::move(file));
+  Contents& contents = state->contents;
+  contents.metadata = std::move(parts.metadata);
+  contents.tensors = std::move(parts.tensors);
+  for (size_t i = 0; i < contents.metadata.size(); ++i) {
+    const std::string& key = contents.metadata[i].key;
+    if (!contents.metadata_index.emplace(key, i).second)
+      return error("{}: found metadata '{}' a second time, expected unique keys",
+                   printable(state->path), printable(key, 80));
+  }
+  for (size_t i = 0; i < contents.tensors.size(); ++i) {
+    const Tensor& tensor = contents.tensors[i];
+    if (!contents.tensor_index.emplace(tensor.name, i).second)
+      return error("{}: found tensor '{}' a second time, expected unique names",
+                   printable(state->path), printable(tensor.name, 80));
+    const TensorSize size = tensor_size(*tensor.format, tensor.dims);
+    if (!size.found.empty())
+      return error("{}: tensor '{}': found {}, expected {}", printable(state->path),
+                   printable(tensor.name, 80), size.found, size.expected);
+    if (static_cast<int64_t>(tensor.data.size()) != size.bytes)
+      return error("{}: tensor '{}': found {} bytes of data, expected {}", printable(state->path),
+                   printable(tensor.name, 80), tensor.data.size(), size.bytes);
+  }
   return File(std::move(state));
 }
 

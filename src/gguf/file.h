@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "gguf/value.h"
@@ -23,6 +24,7 @@ struct Tensor {
   std::vector<int64_t> dims;        // first dimension fastest, as in the file; 1 to 4 of them
   std::span<const std::byte> data;  // in the map, at a multiple of the file's alignment
   int64_t file_offset = 0;          // of the data, in the file that holds it
+  bool made = false;                // the data lies in no file as it is here, but in memory of ours
 
   int64_t values() const;     // product of dims
   std::string shape() const;  // "[896, 151936]"
@@ -33,6 +35,15 @@ struct Part {
   std::string path;
   int64_t size_bytes = 0;
   FileStamp stamp;
+};
+
+// A model from elsewhere in the shape of a GGUF file: what its tensors lie in, and what they are.
+struct Assembly {
+  std::string path;
+  std::vector<MappedFile> files;
+  std::vector<AlignedVector<std::byte>> memory;  // of the tensors that are made
+  std::vector<Entry> metadata;
+  std::vector<Tensor> tensors;
 };
 
 class File {
@@ -47,12 +58,16 @@ class File {
   // must outlive it.
   static Result<File> parse(std::span<const std::byte> bytes, const std::string& path);
 
+  // Of no GGUF file: version() is 0. Names and keys that stand twice, and sizes that do not agree
+  // with the data, are errors.
+  static Result<File> assemble(Assembly parts);
+
   File(File&&) noexcept;
   File& operator=(File&&) noexcept;
   ~File();
 
   const std::string& path() const;  // of the first file
-  uint32_t version() const;
+  uint32_t version() const;         // 0: no GGUF file
   int64_t alignment() const;
   int64_t size_bytes() const;               // all split files together
   std::span<const Part> parts() const;      // one unless split; none where parsed from memory

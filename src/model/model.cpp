@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/no_throw.h"
+#include "hub/folder.h"
 #include "model/forward.h"
 
 namespace lockstep::model {
@@ -50,7 +51,7 @@ std::vector<std::string> problems_of(const gguf::File& file) {
 
 Result<Model> Model::load(const std::string& path, bool map) {
   return no_throw([&]() -> Result<Model> {
-    LS_TRY(gguf::File file, map ? gguf::File::open(path) : gguf::File::read(path));
+    LS_TRY(gguf::File file, hub::open(path, map));
     return load(std::move(file));
   });
 }

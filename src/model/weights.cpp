@@ -32,7 +32,7 @@ op::Weight FileWeights::find(const std::string& name, const std::vector<int64_t>
       .rows = dims.size() > 1 ? dims[1] : 1,
       .columns = dims[0],
       .data = tensor->data,
-      .mapped = file_.is_mapped(),
+      .mapped = file_.is_mapped() && !tensor->made,
   };
 }
 

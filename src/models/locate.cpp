@@ -66,8 +66,9 @@ std::vector<LocalModel> local_models(const std::vector<Folder>& folders) {
 
 Result<std::string> find_model(const std::string& name, const std::vector<Folder>& folders) {
   std::error_code failed;
-  // A folder that happens to be called like a model (haiku/) is no model.
-  if (fs::exists(name, failed) && !fs::is_directory(name, failed)) return name;
+  // A folder that happens to be called like a model (haiku/) is no model, but one of the hub is.
+  if (fs::exists(name, failed) && (!fs::is_directory(name, failed) || is_hub_folder(name)))
+    return name;
   if (name.empty()) return error("the name of the model is empty");
   if (name.find('/') != std::string::npos)
     return fs::is_directory(name, failed) ? error("{}", folder_text(name))

@@ -21,6 +21,7 @@ constexpr int kMostEntries = 20000;
 struct FolderFiles {
   std::vector<std::string> gguf;  // of split models, the first part
   std::vector<std::string> weights;
+  std::vector<std::string> hub;  // folders with config.json
   bool trace = false;
   bool closed = false;  // it cannot be read
 };
@@ -48,16 +49,23 @@ FolderFiles look_into(const std::string& folder) {
     const std::string ending = ascii_lower(path.extension().string());
     if (ending == ".gguf" && !is_later_part(path.stem().string()))
       found.gguf.push_back(path.string());
+    if (path.filename() == "config.json") found.hub.push_back(path.parent_path().string());
     if (ending == ".safetensors" || path.filename() == "pytorch_model.bin")
       found.weights.push_back(path.filename().string());
   }
   found.closed = failed && entries == 0;
   std::ranges::sort(found.gguf);
   std::ranges::sort(found.weights);
+  std::ranges::sort(found.hub);
   return found;
 }
 
 }  // namespace
+
+bool is_hub_folder(const std::string& path) {
+  std::error_code failed;
+  return fs::is_directory(path, failed) && fs::exists(fs::path(path) / "config.json", failed);
+}
 
 std::string folder_text(const std::string& folder) {
   constexpr size_t kShown = 5;
@@ -78,10 +86,12 @@ std::string folder_text(const std::string& folder) {
   if (found.trace) return fmt::format("{} is the folder of a trace; a GGUF file is needed", name);
   if (!found.weights.empty())
     return fmt::format(
-        "{} is a folder with a Hugging Face checkpoint ({}{}); a GGUF file is needed: "
-        "convert_hf_to_gguf.py of llama.cpp makes one",
-        name, printable(found.weights[0]),
-        found.weights.size() > 1 ? fmt::format(" and {} more", found.weights.size() - 1) : "");
+        "{} is a folder with a Hugging Face checkpoint ({}{}); {}", name,
+        printable(found.weights[0]),
+        found.weights.size() > 1 ? fmt::format(" and {} more", found.weights.size() - 1) : "",
+        found.hub.empty()
+            ? "its config.json is missing"
+            : "give the folder in it that has config.json: " + printable(found.hub[0]));
   if (found.closed)
     return fmt::format("{} is a folder that cannot be read; a GGUF file is needed", name);
   return fmt::format("{} is a folder with no GGUF file in it; a GGUF file is needed", name);

@@ -54,21 +54,33 @@ TEST_F(ModelFolder, OfASplitModelTheFirstPartIsGiven) {
 }
 
 TEST_F(ModelFolder, WithACheckpointOfTheHub) {
-  put("config.json");
   put("model-00001-of-00002.safetensors");
   put("model-00002-of-00002.safetensors");
   const std::string text = told();
   EXPECT_NE(text.find("Hugging Face checkpoint (model-00001-of-00002.safetensors and 1 more)"),
             text.npos)
       << text;
-  EXPECT_NE(text.find("a GGUF file is needed"), text.npos);
+  EXPECT_TRUE(text.ends_with("; its config.json is missing")) << text;
+  EXPECT_FALSE(is_hub_folder(root_.string()));
+}
+
+TEST_F(ModelFolder, OfTheHubIsAModel) {
+  put("config.json");
+  put("model.safetensors");
+  EXPECT_TRUE(is_hub_folder(root_.string()));
+  EXPECT_FALSE(is_hub_folder((root_ / "config.json").string()));
+  EXPECT_EQ(find_model(root_.string()).value(), root_.string());
 }
 
 TEST_F(ModelFolder, OfTheHubsCache) {
   put("blobs/0a1b");
   put("snapshots/0123/config.json");
   put("snapshots/0123/model.safetensors");
-  EXPECT_NE(told().find("Hugging Face checkpoint (model.safetensors)"), std::string::npos);
+  EXPECT_TRUE(
+      told().ends_with(fmt::format("Hugging Face checkpoint (model.safetensors); give the "
+                                   "folder in it that has config.json: {}/snapshots/0123",
+                                   root_.string())))
+      << told();
 }
 
 TEST_F(ModelFolder, OfATrace) {

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "gguf/fingerprint.h"
+#include "hub/folder.h"
 #include "model/archs.h"
 #include "parity/scope.h"
 
@@ -74,10 +75,9 @@ Match match(const trace::Trace& trace, const model::Model& model, const std::str
             fmt::format("its format is {}, which no tensor of the file has", info.quantization)};
   // Where it lay there may still be a file, and that is the one that it ran.
   std::error_code failed;
-  if (!info.path.empty() && std::filesystem::is_regular_file(info.path, failed) &&
+  if (!info.path.empty() && std::filesystem::exists(info.path, failed) &&
       !std::filesystem::equivalent(info.path, model.file().path(), failed))
-    if (const auto ran = gguf::File::open(info.path);
-        ran.ok() && gguf::fingerprint(*ran) != fingerprint)
+    if (const auto ran = hub::open(info.path); ran.ok() && gguf::fingerprint(*ran) != fingerprint)
       return {How::kOther, fmt::format("it ran {}", printable(info.path, 200))};
   const std::string given = std::filesystem::path(model.file().path()).filename().string();
   const std::string named = std::filesystem::path(info.file).filename().string();

@@ -1,0 +1,35 @@
+// What config.json of a folder says, in the words of a GGUF file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gguf/value.h"
+#include "hub/families.h"
+
+namespace lockstep::hub {
+
+// Numbers of config.json that a GGUF file has as a tensor.
+struct Factors {
+  std::string name;
+  std::vector<float> numbers;
+};
+
+struct Config {
+  const Family* family = nullptr;
+  std::vector<gguf::Entry> metadata;
+  std::vector<Factors> factors;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  bool tied = false;        // the embedding table gives the logits
+  bool has_output = false;  // config.json says that a matrix of its own does
+};
+
+// `source` is for messages. A value that would mean another forward pass is an error with its key.
+Result<Config> read_config(std::string_view text, const std::string& source);
+
+}  // namespace lockstep::hub

@@ -1,0 +1,86 @@
+// The models of the hub that can be read: a row in families.cpp for each "model_type".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace lockstep::hub {
+
+// What a tensor of the hub goes through to become the one of a GGUF file.
+enum class Change : uint8_t {
+  kNone,
+  // Rows in another order. The hub turns rows (i, i + half of the head) together, GGUF's llama
+  // turns (2i, 2i + 1).
+  kPairHeads,
+  kPairKvHeads,
+  kAddOne,     // norms that multiply by 1 + weight; GGUF has the sum
+  kTranspose,  // [in, out] on the hub
+};
+
+// "self_attn.q_proj" becomes "attn_q"; ".weight" and ".bias" stay behind them.
+struct TensorName {
+  std::string_view hub;
+  std::string_view gguf;
+  Change change = Change::kNone;
+};
+
+// A number of config.json and its key in a GGUF file, without the architecture before it.
+struct Number {
+  enum class Kind : uint8_t { kCount, kReal };
+  std::string_view hub;
+  std::string_view gguf;
+  Kind kind = Kind::kCount;
+  bool required = true;
+  bool null_is_zero = false;  // else null means that the key is absent
+};
+
+// What transformers takes where config.json lacks the key.
+struct Default {
+  std::string_view key;
+  double value;
+};
+
+// A key that may have these values alone, written as JSON and separated by spaces: for all others
+// the forward pass would be another one.
+struct Demand {
+  std::string_view key;
+  std::string_view values;
+};
+
+// What a row does not name is as in llama.
+struct Family {
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // general.architecture
+
+  std::span<const TensorName> tensors = {};  // that llama lacks, or has under another name
+  std::string_view layers = "layers";        // what stands before the number of a layer
+  bool head_norms = false;                   // "q_layernorm.norms.3": a norm for each head
+
+  std::span<const Number> numbers = {};  // of its own
+  bool own_numbers_only = false;
+  std::span<const Default> defaults = {};
+  std::span<const Demand> demands = {};
+
+  bool tied = false;  // embedding table and output matrix, where config.json does not say
+  bool rotated = true;
+  double rope_base = 10000;
+  double rotary_part = 1;
+  bool own_windowed_rope = false;  // windowed layers rotate by a base of their own
+  bool root_of_head = false;       // "query_pre_attn_scalar" must be the head's size
+  int64_t scaled_by_width = 0;     // the same, but in models of so many layers width / heads
+  int64_t unrotated_period = 0;    // "no_rope_layers" must be the last of each so many
+
+  bool window_needs_flag = false;  // no window but where "use_sliding_window" is true
+  bool always_window = false;      // the key is written for 0 too
+  int64_t window_period = 0;       // of so many layers the last sees everything; 0: none does
+};
+
+std::span<const Family> families();
+const Family* find_family(std::string_view model_type);  // nullptr where unknown
+
+// Llama's, which the others begin with.
+std::span<const TensorName> common_tensors();
+std::span<const Number> common_numbers();
+
+}  // namespace lockstep::hub

@@ -1,0 +1,64 @@
+#include "hub/folder.h"
+
+#include <filesystem>
+
+#include "base/no_throw.h"
+#include "base/text.h"
+#include "hub/config.h"
+#include "hub/tensors.h"
+#include "hub/weights_files.h"
+#include "models/model_folder.h"
+
+namespace lockstep::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What people call the model: the folder's name, or in the hub's cache
+// (models--owner--name/snapshots/...) what stands before.
+std::string name_of(const std::string& folder) {
+  std::error_code failed;
+  const fs::path path = fs::absolute(folder, failed).lexically_normal();
+  const fs::path named = path.has_filename() ? path : path.parent_path();
+  const std::string above = named.parent_path().filename().string();
+  const std::string cached = named.parent_path().parent_path().filename().string();
+  constexpr std::string_view kMark = "models--";
+  if (above != "snapshots" || !cached.starts_with(kMark)) return named.filename().string();
+  const size_t dashes = cached.rfind("--");
+  return cached.substr(dashes + 2);
+}
+
+// GGUF keys are UTF-8, names of folders need not be.
+void add_name(const std::string& folder, std::vector<gguf::Entry>& metadata) {
+  const std::string name = name_of(folder);
+  if (!name.empty() && find_invalid_utf8(name) == std::string::npos)
+    metadata.push_back({"general.name", {name}});
+}
+
+Result<gguf::File> open_folder(const std::string& folder, bool map) {
+  const std::string config_path = (fs::path(folder) / "config.json").string();
+  LS_TRY(MappedFile config_file, take_file(config_path, map));
+  LS_TRY(Config config, read_config(text_of(config_file), config_path));
+  LS_TRY(WeightsFiles weights, open_weights(folder, map));
+  LS_TRY(Tensors tensors, make_tensors(config, weights.weights, folder));
+
+  gguf::Assembly parts;
+  parts.path = folder;
+  parts.files.push_back(std::move(config_file));
+  for (MappedFile& file : weights.files) parts.files.push_back(std::move(file));
+  parts.memory = std::move(tensors.memory);
+  parts.tensors = std::move(tensors.tensors);
+  parts.metadata = std::move(config.metadata);
+  add_name(folder, parts.metadata);
+  parts.metadata.push_back({"tokenizer.ggml.model", {std::string("none")}});
+  return gguf::File::assemble(std::move(parts));
+}
+
+}  // namespace
+
+Result<gguf::File> open(const std::string& path, bool map) {
+  if (!models::is_hub_folder(path)) return map ? gguf::File::open(path) : gguf::File::read(path);
+  return no_throw([&] { return open_folder(path, map); });
+}
+
+}  // namespace lockstep::hub
