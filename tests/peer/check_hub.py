@@ -1,0 +1,159 @@
+"""Folders of the hub: what save_pretrained writes, read by us, against transformers and our own GGUF export."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import json
+import shutil
+
+import gguf
+import numpy as np
+import torch
+
+import hf_models
+import llama_engine
+from check_transformers import CASES, LLAMA3, LONG_PHI3, YARN
+from lockstep._checkpoints import execution_order
+from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
+
+BOUND = 1e-10
+BFLOAT_LLAMA_CPP_BOUND = 5e-3  # it rounds activations too
+
+# What differs from the cases of check_transformers.py: files in parts, other formats, older words of config.json.
+OLDER = {
+    "llama, yarn": {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+                    "rope_theta": 10000.0},
+    "llama, llama3 rope scaling": {"rope_scaling": {k: v for k, v in LLAMA3.items() if k != "rope_theta"},
+                                   "rope_theta": 10000.0},
+    "phi3, long rope beyond the original context": {
+        "rope_scaling": {"type": "longrope", "short_factor": LONG_PHI3["rope_parameters"]["short_factor"],
+                         "long_factor": LONG_PHI3["rope_parameters"]["long_factor"]}, "rope_theta": 10000.0},
+    "gemma3": {"rope_theta": 30000.0, "rope_local_base_freq": 1000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+               "sliding_window_pattern": 6},
+    "glm4": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+
+# Name, architecture, options, tokens, context: what no GGUF export of ours has.
+MORE = [
+    ("mistral, a window of 9", "mistral", {"sliding_window": 9}, 40, 40),
+    ("qwen2, a window in the last layers", "qwen2",
+     {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 3}, 40, 40),
+    ("olmo3, yarn", "olmo3", {"sliding_window": 9, "rope_parameters": {"full_attention": {**YARN, "attention_factor": 1.3},
+                              "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}, 100, 100),
+]  # fmt: skip
+
+
+def config_of(arch, options):
+    if arch not in ("mistral", "olmo3"):
+        return hf_models.config_of(arch, options)
+    import transformers
+
+    kind = {"mistral": transformers.MistralConfig, "olmo3": transformers.Olmo3Config}[arch]
+    common = hf_models._common(6, 3, 67)
+    return kind(**{**common, "head_dim": hf_models.WIDTH // 6, **hf_models._rope(), **options})
+
+
+def save(model, folder, **options):
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, **options)
+
+
+def make_older(folder, words):
+    """config.json as it was before `rope_parameters`."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for key in ("rope_parameters", "layer_types"):
+        config.pop(key, None)
+    path.write_text(json.dumps(config | words))
+
+
+def worst_of(folder, tokens, theirs, context):
+    """(name, error) of the checkpoint that is farthest from transformers, or of the first one that is too far."""
+    ours = our_values(folder, tokens, context=context)
+    worst_name, worst = "", -1.0
+    for checkpoint, value in sorted(theirs.items(), key=lambda item: execution_order(item[0])):
+        own = ours[checkpoint]
+        if checkpoint.endswith("attn_scores"):  # what a mask hides is a large negative number there
+            hidden = value < -5000
+            if not np.array_equal(hidden, np.isinf(own)):
+                raise ValueError(f"{checkpoint}: masked in other places")
+            own, value = own[~hidden], value[~hidden]
+        error = nmse(own, value)
+        if not error <= worst:
+            worst_name, worst = checkpoint, error
+        if not error < BOUND:
+            break
+    return worst_name, worst
+
+
+def tensors_of(path):
+    return {tensor.name: (tensor.tensor_type, np.array(tensor.data)) for tensor in gguf.GGUFReader(path).tensors}
+
+
+def differing(path, expected):
+    """The names of tensors that two files do not have alike."""
+    ours, theirs = tensors_of(path), tensors_of(expected)
+    same = [name for name in ours.keys() & theirs.keys()
+            if ours[name][0] == theirs[name][0] and ours[name][1].shape == theirs[name][1].shape
+            and np.array_equal(ours[name][1], theirs[name][1])]  # fmt: skip
+    return sorted((ours.keys() | theirs.keys()) - set(same))
+
+
+def run_case(report, seed, name, arch, options, count, context):
+    folder, exported, converted = WORK / "hub", WORK / "hub-export.gguf", WORK / "hub-convert.gguf"
+    model = hf_models.random_model(config_of(arch, options), seed)
+    tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, count)]
+    # The names of olmo3's checkpoints are not known.
+    theirs = hf_models.forward(model, tokens, "logits" if arch == "olmo3" else "all")
+    save(model.float(), folder, **({"max_shard_size": "100KB"} if seed % 2 else {}))
+    if name in OLDER:
+        make_older(folder, OLDER[name])
+    worst_name, worst = worst_of(folder, tokens, theirs, context)
+    report.below(f"{name}: {len(list(folder.glob('*.safetensors')))} files, worst {worst_name}", worst, BOUND)
+    if arch in ("mistral", "olmo3"):
+        return
+    hf_models.export(model.double(), exported)
+    run_ours([LOCKSTEP, "convert", folder, converted, "--force"])
+    wrong = differing(converted, exported)
+    report.case(f"{name}: the tensors of the export", not wrong, ", ".join(wrong[:5]))
+
+
+def run_format(report, seed, arch, dtype):
+    """Weights in two bytes: transformers with the same numbers, llama.cpp on the converted file."""
+    folder, converted = WORK / "hub", WORK / "hub-convert.gguf"
+    model = hf_models.random_model(config_of(arch, {}), seed)
+    with torch.no_grad():  # the parameters alone: frequencies stay as they are
+        for weight in model.parameters():
+            weight.copy_(weight.to(dtype))
+    save(model, folder, state_dict={name: weight.to(dtype) for name, weight in model.state_dict().items()})
+    tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, 40)]
+    worst_name, worst = worst_of(folder, tokens, hf_models.forward(model, tokens), 64)
+    report.below(f"{arch} in {dtype}: worst {worst_name}", worst, BOUND)
+    run_ours([LOCKSTEP, "convert", folder, converted, "--force"])
+    ours = our_values(converted, tokens, ["logits"], context=64)["logits"]
+    theirs = llama_engine.logits(str(converted), tokens, 64)
+    report.below(f"{arch} in {dtype}: llama.cpp on the converted file", nmse(ours, theirs), BFLOAT_LLAMA_CPP_BOUND)
+
+
+def main():
+    torch.set_num_threads(2)
+    WORK.mkdir(parents=True, exist_ok=True)
+    report = Report("hub")
+    wanted = os.environ.get("LOCKSTEP_HUB_CASE", "")  # a part of the names, to try one
+    for seed, case in enumerate([*CASES, *MORE], 300):
+        if wanted not in case[0]:
+            continue
+        report.attempt(case[0], run_case, report, seed, *case)
+    for seed, arch in enumerate(("gpt2", "llama", "qwen2", "gemma3", "stablelm", "phi3"), 400):
+        for dtype in (torch.bfloat16, torch.float16):
+            report.attempt(f"{arch} in {dtype}", run_format, report, seed, arch, dtype)
+    shutil.rmtree(WORK / "hub", ignore_errors=True)
+    for name in ("hub-export.gguf", "hub-convert.gguf"):
+        (WORK / name).unlink(missing_ok=True)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
