@@ -14,7 +14,10 @@ class RopeSettings {
  public:
   RopeSettings(const Settings& in, JsonReader object) : in_(in), object_(std::move(object)) {}
 
-  JsonReader at(std::string_view key) const { return object_[key]; }
+  // Where the key stands, for messages.
+  JsonReader at(std::string_view key) const {
+    return object_[key].present() || !in_.has(key) ? object_[key] : in_.at(key);
+  }
 
   Result<std::optional<double>> real(std::string_view key) const {
     if (!object_[key].present()) return std::optional<double>();
