@@ -1,4 +1,5 @@
-// config.json and the index of a folder of the hub, on any text: the first byte chooses.
+// config.json, the index and tokenizer.json of a folder of the hub, on any text: the first byte
+// chooses.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -6,6 +7,7 @@
 #include "base/check.h"
 #include "hub/config.h"
 #include "hub/tensors.h"
+#include "hub/tokenizer_json.h"
 #include "hub/weights_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -15,6 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] == 'i') {
     const auto index = parse_index(text, "fuzz");
     if (!index.ok()) LS_CHECK(index.error().message.starts_with("fuzz: "));
+    return 0;
+  }
+  if (data[0] == 't') {
+    const auto entries = read_tokenizer(text, "fuzz", 1000);
+    if (!entries.ok()) LS_CHECK(entries.error().message.starts_with("fuzz: "));
     return 0;
   }
   const auto config = read_config(text, "fuzz");

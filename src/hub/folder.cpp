@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "hub/config.h"
 #include "hub/tensors.h"
+#include "hub/tokenizer_json.h"
 #include "hub/weights_files.h"
 #include "models/model_folder.h"
 
@@ -50,7 +51,11 @@ Result<gguf::File> open_folder(const std::string& folder, bool map) {
   parts.tensors = std::move(tensors.tensors);
   parts.metadata = std::move(config.metadata);
   add_name(folder, parts.metadata);
-  parts.metadata.push_back({"tokenizer.ggml.model", {std::string("none")}});
+  int64_t rows = 0;
+  for (const gguf::Tensor& tensor : parts.tensors)
+    if (tensor.name == "token_embd.weight" && tensor.dims.size() == 2) rows = tensor.dims[1];
+  for (gguf::Entry& entry : folder_tokenizer(folder, rows, map))
+    parts.metadata.push_back(std::move(entry));
   return gguf::File::assemble(std::move(parts));
 }
 
