@@ -53,6 +53,29 @@ TEST(AuditTensors, TwoQuantizedFilesOfOneModelAreTheSame) {
     }
 }
 
+// Outliers, rows of zeros, equal rows, and rows of very different magnitudes.
+TEST(AuditTensors, UnevenNumbersAreQuantizedToo) {
+  Random random(fresh_seed());
+  constexpr int64_t kWidth = 512, kCount = 129;
+  Floats x;
+  for (int64_t row = 0; row < kCount; ++row) {
+    const double magnitude = row % 17 == 0 ? 0 : std::pow(10, 4 * random.uniform() - 3);
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const double tail = random.gaussian() * random.gaussian() * random.gaussian();
+      x.push_back(row % 17 == 1 ? 0.25f : static_cast<float>(magnitude * tail));
+    }
+  }
+  for (const Format format : written_formats()) {
+    const TensorAudit found = pair_of({kWidth, kCount}, x, kF32, {kWidth, kCount}, x, format);
+    EXPECT_EQ(verdict_of(found), format == kF32 ? "equal" : "quantized")
+        << quant::info(format).name << ": " << found.detail;
+    const TensorAudit again =
+        pair_of({kWidth, kCount}, x, Format::kQ6_K, {kWidth, kCount}, x, format);
+    EXPECT_EQ(verdict_of(again), format == Format::kQ6_K ? "equal" : "quantized")
+        << quant::info(format).name << ": " << again.detail;
+  }
+}
+
 TEST(AuditTensors, OtherNumbersAreWrongInEveryFormat) {
   Random random(fresh_seed());
   for (const Format format : written_formats()) {
