@@ -5,13 +5,13 @@
 namespace lockstep::hub {
 namespace {
 
-using Tensors = TensorName[];
+using TensorNames = TensorName[];
 using Numbers = Number[];
 using Defaults = Default[];
 using Demands = Demand[];
 constexpr auto kReal = Number::Kind::kReal;
 
-constexpr Tensors kCommonTensors = {
+constexpr TensorNames kCommonTensors = {
     {"embed_tokens", "token_embd"},
     {"norm", "output_norm"},
     {"lm_head", "output"},
@@ -29,11 +29,11 @@ constexpr Tensors kCommonTensors = {
     {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
-constexpr Tensors kPaired = {
+constexpr TensorNames kPaired = {
     {"self_attn.q_proj", "attn_q", Change::kPairHeads},
     {"self_attn.k_proj", "attn_k", Change::kPairKvHeads},
 };
-constexpr Tensors kGpt2Tensors = {
+constexpr TensorNames kGpt2Tensors = {
     {"wte", "token_embd"},
     {"wpe", "position_embd"},
     {"ln_f", "output_norm"},
@@ -44,7 +44,7 @@ constexpr Tensors kGpt2Tensors = {
     {"mlp.c_fc", "ffn_up", Change::kTranspose},
     {"mlp.c_proj", "ffn_down", Change::kTranspose},
 };
-constexpr Tensors kGemmaTensors = {
+constexpr TensorNames kGemmaTensors = {
     {"norm", "output_norm", Change::kAddOne},
     {"input_layernorm", "attn_norm", Change::kAddOne},
     {"post_attention_layernorm", "post_attention_norm", Change::kAddOne},
@@ -53,21 +53,21 @@ constexpr Tensors kGemmaTensors = {
     {"self_attn.q_norm", "attn_q_norm", Change::kAddOne},
     {"self_attn.k_norm", "attn_k_norm", Change::kAddOne},
 };
-constexpr Tensors kOlmo2Tensors = {
+constexpr TensorNames kOlmo2Tensors = {
     {"post_attention_layernorm", "post_attention_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"},
 };
-constexpr Tensors kGlm4Tensors = {
+constexpr TensorNames kGlm4Tensors = {
     {"post_self_attn_layernorm", "post_attention_norm"},
     {"post_mlp_layernorm", "post_ffw_norm"},
 };
-constexpr Tensors kPhi2Tensors = {
+constexpr TensorNames kPhi2Tensors = {
     {"final_layernorm", "output_norm"},
     {"self_attn.dense", "attn_output"},
     {"mlp.fc1", "ffn_up"},
     {"mlp.fc2", "ffn_down"},
 };
-constexpr Tensors kStarcoder2Tensors = {
+constexpr TensorNames kStarcoder2Tensors = {
     {"mlp.c_fc", "ffn_up"},
     {"mlp.c_proj", "ffn_down"},
 };

@@ -31,7 +31,7 @@ class NameMap {
     std::vector<std::string> reads;    // and these
     std::vector<std::string> only_in;  // architectures; none: all
     std::vector<std::string> not_in;
-    bool plain = true;                 // needs no more than the name
+    bool plain = true;  // needs no more than the name
   };
   static Result<Rule> read_rule(const JsonReader& in);
 
