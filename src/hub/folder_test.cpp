@@ -138,6 +138,8 @@ TEST_F(HubFolder, HasTheMetadataOfAGgufFile) {
   EXPECT_EQ(file->find("llama.attention.sliding_window"), nullptr);
   EXPECT_EQ(file->version(), 0U);
   EXPECT_EQ(file->parts().size(), 2U);
+  std::ofstream(path_ / "tokenizer_config.json") << "{}";
+  EXPECT_EQ(open(path_.string())->parts().size(), 3U);
   EXPECT_TRUE(file->is_mapped());
 }
 
