@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
+#include "hub/folder.h"
 
 namespace lockstep::cli {
 namespace audit_command {
@@ -23,8 +24,8 @@ struct Flags {
 Result<int> run(const Flags& flags) {
   LS_TRY(const std::string path_a, model_path(flags.a));
   LS_TRY(const std::string path_b, model_path(flags.b));
-  LS_TRY(const gguf::File a, gguf::File::open(path_a));
-  LS_TRY(const gguf::File b, gguf::File::open(path_b));
+  LS_TRY(const gguf::File a, hub::open(path_a));
+  LS_TRY(const gguf::File b, hub::open(path_b));
   constexpr int64_t kMegabyte = 1000000;
   int64_t done = 0;
   audit::Audit found;

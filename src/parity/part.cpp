@@ -35,9 +35,8 @@ Stretch stretch_of(const Part& part, const std::vector<CheckpointResult>& checkp
   std::vector<double> work;
   for (const CheckpointResult& result : checkpoints) work.push_back(work_on(result, scope));
   const std::vector<int64_t> owners = deal(work, part.of);
-  const auto own = std::ranges::equal_range(owners, part.index);
-  return {static_cast<size_t>(own.begin() - owners.begin()),
-          static_cast<size_t>(own.end() - owners.begin())};
+  const auto [begin, end] = std::equal_range(owners.begin(), owners.end(), part.index);
+  return {static_cast<size_t>(begin - owners.begin()), static_cast<size_t>(end - owners.begin())};
 }
 
 }  // namespace

@@ -199,8 +199,9 @@ class Commands(unittest.TestCase):
                       run("run", "-p", "x", "-m", folder, status=2).stderr)  # fmt: skip
         # Without a slash, and not the name of a model.
         self.assertIn("hub is a folder with no GGUF", self.relative("hub", "notes.txt"))
-        self.assertIn("hub is a folder with a Hugging Face checkpoint (model.safetensors)",
-                      self.relative("hub", "config.json", "model.safetensors"))  # fmt: skip
+        self.assertIn("hub is a folder with a Hugging Face checkpoint (model.safetensors); its config.json is missing",
+                      self.relative("hub", "model.safetensors"))  # fmt: skip
+        self.assertIn("hub/config.json: no valid JSON", self.relative("hub", "config.json"))  # a model then
 
     def relative(self, name, *files):
         folder = self.root / name

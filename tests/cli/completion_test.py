@@ -121,7 +121,7 @@ class Completion:
         self.assertEqual(self.offered("lockstep run --device "), ["cpu", "cuda", "reference", "reference-cpu"])
         self.assertEqual(self.offered("lockstep forge --type q4_k"), ["q4_k", "q4_k_m", "q4_k_s"])
         self.assertEqual(self.tab("lockstep forge --like tiny"), "lockstep forge --like tinyllama-1.1b")
-        self.assertEqual(self.offered("lockstep forge --arch qwen"), ["qwen2", "qwen3"])
+        self.assertEqual(self.offered("lockstep forge --arch qwen"), ["qwen2", "qwen2moe", "qwen3", "qwen3moe"])
         self.assertEqual(self.offered("lockstep quantize haiku x.gguf --type Q4_K"), ["Q4_K_M", "Q4_K_S"])
         self.assertEqual(self.offered("lockstep quantize haiku x.gguf Q4_K"), ["Q4_K_M", "Q4_K_S"])
         self.assertEqual(self.offered("lockstep capture "), ["llama.cpp", "transformers"])
