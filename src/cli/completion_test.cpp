@@ -60,8 +60,9 @@ TEST_F(Completion, Options) {
 }
 
 TEST_F(Completion, ValuesAreThoseOfTheKinds) {
-  EXPECT_EQ(offered({"forge", "--arch", "qwen"}), (Words{"qwen2", "qwen3"}));
-  EXPECT_EQ(offered({"forge", "--arch=qwen"}), (Words{"qwen2", "qwen3"}));
+  EXPECT_EQ(offered({"forge", "--arch", "qwen"}),
+            (Words{"qwen2", "qwen3", "qwen2moe", "qwen3moe"}));
+  EXPECT_EQ(offered({"forge", "--arch=qwen"}), (Words{"qwen2", "qwen3", "qwen2moe", "qwen3moe"}));
   EXPECT_EQ(ask({"forge", "--arch=qwen"}).value, "qwen");
   EXPECT_EQ(offered({"forge", "--type", "q4_k"}), (Words{"q4_k_m", "q4_k_s", "q4_k"}));
   EXPECT_EQ(offered({"forge", "--like", ""}), kForgedLike.words());

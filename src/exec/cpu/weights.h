@@ -37,7 +37,9 @@ struct PanelWeight {
   const std::byte* data = nullptr;  // null: panels are made from the source as they are needed
   std::vector<float> bias;          // [sources, rows]; empty: none
 
-  const std::byte* panels_of(int64_t expert) const { return data + expert * panels * panel_bytes; }
+  const std::byte* panels_of(int64_t expert) const {
+    return data == nullptr ? nullptr : data + expert * panels * panel_bytes;
+  }
   const float* bias_of(int64_t expert) const {
     return bias.empty() ? nullptr : bias.data() + expert * rows;
   }
