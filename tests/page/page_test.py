@@ -107,7 +107,7 @@ class Page(PageCase):
         self.assertIn(data["diagnoses"][0]["text"], self.text(".cause"))
         self.assertIn(f"doctor {self.root / 'reference'} {self.root / 'wrong'} -m {MODEL}", self.text("#next code"))
         self.assertEqual(self.text("#cell-title"), "blk.1.ffn_act, position 3")
-        self.assertIn("ffn_act = silu(ffn_gate) * ffn_up", self.text(".formula"))
+        self.assertIn("ffn_act = silu(ffn_gate) * ffn_up", self.text("#cell .formula"))
         cells = self.browser.eval("[...document.querySelectorAll('#worst tbody tr')[0].cells].map(cell => cell.textContent)")
         worst = data["page"]["opened"][0]["worst"][0]
         self.assertEqual(cells[0], "11")
@@ -117,7 +117,7 @@ class Page(PageCase):
         self.assertEqual(self.browser.eval("document.querySelectorAll('#tokens button[data-position]').length"), len(self.trace.tokens))
         self.assertEqual(self.browser.eval("document.querySelectorAll('#tokens .wrong').length"), 1)
         # The formula's names lead to their rows.
-        self.browser.eval("document.querySelector('.formula button').click()")
+        self.browser.eval("document.querySelector('#cell .formula button').click()")
         self.assertEqual(self.selected(), ("blk.1.ffn_gate", 3))
 
     def test_the_row_under_the_hypothesis(self):
