@@ -244,7 +244,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
     return add_values(app, names, lists, kCounts, help)
         ->default_str(fmt::format("{}", fmt::join(values, ",")));
   };
-  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file, folder from the hub, or the name of a model")
       ->default_str(flags->model);
   flags->prompts_given = counts("-p,--prompt", flags->prompt_lists, flags->prompts,
                                 "Evaluate a prompt of N random tokens; several with commas or by "

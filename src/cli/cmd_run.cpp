@@ -152,7 +152,8 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file, folder from the hub, or the name of a model")
       ->default_str(flags->model);
   declare_prompt(app, flags->prompt);
   const auto number = [&](const char* names, auto& variable, auto range, const char* help) {

@@ -96,7 +96,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
   // What costs the stream next to nothing; more is a matter of flags.
   flags->recording.trace.checkpoints = "layers";
   flags->recording.logits = "last";
-  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file, folder from the hub, or the name of a model")
       ->default_str(flags->model);
   const auto number = [&](const char* names, auto& variable, auto range, const char* help) {
     show_default(add_number(app, names, variable, range, help), variable);

@@ -276,7 +276,8 @@ Result<int> run(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file, folder from the hub, or the name of a model")
       ->default_str(flags->model);
   add_value(app, "name", flags->name, kText, "The tensor; without it, all are listed");
   CLI::Option* row = add_number(app, "--row", flags->row, {.least = 0},

@@ -106,7 +106,8 @@ Result<int> tokenize(const Flags& flags) {
 
 std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  add_value(app, "-m,--model", flags->model, kModel, "GGUF file, or the name of a model")
+  add_value(app, "-m,--model", flags->model, kModel,
+            "GGUF file, folder from the hub, or the name of a model")
       ->default_str(flags->model);
   CLI::Option* prompt = add_value(app, "-p,--prompt", flags->prompt, kPromptText,
                                   "Text to encode; without it, standard input as it is");
