@@ -46,12 +46,18 @@ std::vector<size_t> largest(std::span<const double> values, size_t count) {
   return order;
 }
 
-double log_sum_exp(std::span<const double> values) {
-  const double top = *std::ranges::max_element(values);
+// Of the logits of a row: e to the power of each minus the largest.
+struct Powers {
+  explicit Powers(std::span<const double> logits)
+      : largest(*std::ranges::max_element(logits)), each(logits.size()) {
+    for (size_t i = 0; i < logits.size(); ++i) sum += each[i] = std::exp(logits[i] - largest);
+  }
+  double log_of_all() const { return largest + std::log(sum); }
+
+  double largest;
+  std::vector<double> each;
   double sum = 0;
-  for (const double value : values) sum += std::exp(value - top);
-  return top + std::log(sum);
-}
+};
 
 // Minus infinity is a token that is never chosen; one that only the second side excludes makes the
 // divergence infinite.
@@ -60,13 +66,14 @@ std::optional<double> divergence(std::span<const double> p, std::span<const doub
     for (const double value : side)
       if (std::isnan(value) || value == std::numeric_limits<double>::infinity())
         return std::nullopt;
-  const double p_norm = log_sum_exp(p);
-  const double q_norm = log_sum_exp(q);
+  const Powers of_p(p);
+  const Powers of_q(q);
+  const double p_norm = of_p.log_of_all();
+  const double q_norm = of_q.log_of_all();
   double sum = 0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    const double p_log = p[i] - p_norm;
-    if (p_log > -700) sum += std::exp(p_log) * (p_log - (q[i] - q_norm));
-  }
+  for (size_t i = 0; i < p.size(); ++i)
+    if (of_p.each[i] > 0) sum += of_p.each[i] * ((p[i] - p_norm) - (q[i] - q_norm));
+  sum /= of_p.sum;
   if (std::isnan(sum)) return std::nullopt;  // all of a side is minus infinity
   return std::max(sum, 0.0);
 }

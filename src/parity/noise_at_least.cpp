@@ -314,8 +314,9 @@ LinearNoise::Evaluated LinearNoise::evaluate(Products& products, const Matrix* a
   Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
   const Prepared prepared(*this);
   const AtLeast at_least(*this, prepared, actual);
-  products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates()}, threads_,
-               [&](const exec::f64::Part& part) {
+  // Whoever computes in single precision is off by far more than the order of sums makes out.
+  products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates(), .quick = true},
+               threads_, [&](const exec::f64::Part& part) {
                  for (int64_t t = 0; t < part.rows; ++t) {
                    const double* product = part.product + t * part.stride;
                    const double* bias = bias_.data() + part.first_column;

@@ -172,6 +172,39 @@ TEST_F(FastOps, KernelsAgreeWithThePlainSum) {
   }
 }
 
+TEST_F(FastOps, QuickKernelsAgreeWithThePlainSum) {
+  constexpr int64_t kStride = 272;
+  for (const Kernels* each : all_kernels()) {
+    if (!each->supported()) continue;
+    SCOPED_TRACE(each->name);
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13})
+      for (const int64_t columns : {1, 7, 255, 256}) {
+        const Matrix w = matrix(columns, kPanel, Numbers::kSingle);
+        const Matrix x = matrix(rows, kStride, Numbers::kDouble);
+        // In two steps, the second of which goes on with the sums of the first.
+        const int64_t some = columns / 3;
+        std::vector<double> sums(static_cast<size_t>(rows * kPanel), std::nan(""));
+        each->add_quickly({w.row(0), x.row(0), kStride, rows, some, true}, sums.data());
+        each->add_quickly({w.row(some), x.row(0) + some, kStride, rows, columns - some, false},
+                          sums.data());
+        for (int64_t t = 0; t < rows; ++t)
+          for (int64_t r = 0; r < kPanel; ++r) {
+            double sum = 0;
+            double size = 0;
+            for (int64_t i = 0; i < columns; ++i) {
+              sum += w.row(i)[r] * x.row(t)[i];
+              size += std::fabs(w.row(i)[r] * x.row(t)[i]);
+            }
+            const double found = sums[static_cast<size_t>(t * kPanel + r)];
+            if (std::isfinite(size))
+              EXPECT_LE(std::fabs(found - sum), 1e-13 * size) << rows << " x " << columns;
+            else
+              EXPECT_FALSE(std::isfinite(found) && std::isfinite(sum));
+          }
+      }
+  }
+}
+
 TEST_F(FastOps, EstimatesAreAsGoodAsSinglePrecision) {
   for (const Kernels* each : all_kernels()) {
     if (!each->supported()) continue;

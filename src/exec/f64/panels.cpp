@@ -95,6 +95,19 @@ void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t c
   kernels().finish(sums_.data(), lost_.data(), count * kPanel, out + first * kPanel);
 }
 
+void QuickProduct::operator()(std::span<const float> columns, double* out) {
+  w_.resize(columns.size());
+  kernels().widen(columns.data(), std::ssize(columns), false, w_.data());
+  for (int64_t column = 0; column < x_.columns; column += kBlock)
+    kernels().add_quickly({.w = w_.data() + column * kPanel,
+                           .x = x_.at(0, column),
+                           .x_stride = x_.stride,
+                           .x_rows = x_.rows,
+                           .columns = std::min(kBlock, x_.columns - column),
+                           .first = column == 0},
+                          out);
+}
+
 DecodedPanel::DecodedPanel(int64_t column_count)
     : columns(column_count),
       stride(row_stride(column_count)),

@@ -73,6 +73,18 @@ class PanelProduct {
   AlignedVector<double> sums_;
   AlignedVector<double> lost_;
 };
+
+// The same where the last bits do not matter: half as many operations.
+class QuickProduct {
+ public:
+  explicit QuickProduct(const PaddedRows& x) : x_(x) {}
+  // `columns`: the panel's, as EstimatePanel has them.
+  void operator()(std::span<const float> columns, double* out);
+
+ private:
+  const PaddedRows& x_;
+  AlignedVector<double> w_;
+};
 bool fit_single_precision(const Matrix& matrix, int threads);
 
 // Rows as estimates read them: [blocks, rows, kEstimateBlock], filled up with zeros, each row
@@ -99,6 +111,10 @@ class EstimatePanel {
   void take_weights();
   void take_squares();
   void take_sums_of_squares(int64_t together);
+  // The panel that was set: [columns, kPanel].
+  std::span<const float> weights() const {
+    return {weights_.data(), static_cast<size_t>(columns_ * kPanel)};
+  }
   // That times `x`, [x.rows, kPanel].
   void multiply(const EstimateRows& x, const EstimatedSums& out) const;
 

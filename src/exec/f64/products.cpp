@@ -12,10 +12,11 @@ class PanelTask {
   PanelTask(const Task& task, const std::optional<PaddedRows>& x, bool exact, const Take& take)
       : task_(task), take_(take) {
     const auto count = static_cast<size_t>(task.rows() * kPanel);
-    if (x) {
+    if (x && task.quick)
+      quick_.emplace(*x);
+    else if (x)
       product_.emplace(*x, exact, task.squared);
-      doubles_.resize(count);
-    }
+    if (x) doubles_.resize(count);
     size_t singles = 0;
     for (const Estimate& each : task.estimates) singles += numbers_of(each) * count;
     floats_.resize(singles);
@@ -30,7 +31,8 @@ class PanelTask {
 
   void operator()(const DecodedPanel& panel) {
     if (product_) (*product_)(panel, doubles_.data());
-    if (!sums_.empty()) panel_.set(panel);
+    if (!sums_.empty() || quick_) panel_.set(panel);
+    if (quick_) (*quick_)(panel_.weights(), doubles_.data());
     std::optional<Factor> taken;
     for (size_t i = 0; i < sums_.size(); ++i) {
       const Estimate& each = task_.estimates[i];
@@ -44,7 +46,7 @@ class PanelTask {
            .first_column = panel.first_row,
            .columns = panel.rows,
            .stride = kPanel,
-           .product = product_ ? doubles_.data() : nullptr,
+           .product = doubles_.empty() ? nullptr : doubles_.data(),
            .estimates = sums_,
            .panel = &panel});
   }
@@ -67,6 +69,7 @@ class PanelTask {
   const Task& task_;
   const Take& take_;
   std::optional<PanelProduct> product_;
+  std::optional<QuickProduct> quick_;
   EstimatePanel panel_;
   std::vector<double> doubles_;
   std::vector<float> floats_;
@@ -77,7 +80,7 @@ void run_on_cpu(const Task& task, int threads, const Take& take) {
   std::optional<PaddedRows> x;
   if (task.x != nullptr) x.emplace(*task.x, threads);
   // Weights are single precision: with such an x, 48 digits hold a product.
-  const bool exact = x && !task.squared && fit_single_precision(*task.x, threads);
+  const bool exact = x && !task.squared && !task.quick && fit_single_precision(*task.x, threads);
   const int64_t work = task.rows() * (task.estimates.empty() ? 1 : 2);
   for_each_panel(task.weight, work, threads, [&]() -> PanelBody {
     const auto panels = std::make_shared<PanelTask>(task, x, exact, take);

@@ -38,6 +38,8 @@ struct Task {
   const Matrix* x = nullptr;
   bool squared = false;  // with the squares of the weights
   std::vector<Estimate> estimates = {};
+  // The last bits of the product do not matter: those of QuickProduct will do.
+  bool quick = false;
 
   int64_t rows() const { return x != nullptr ? x->rows : estimates.front().x->rows; }
 };

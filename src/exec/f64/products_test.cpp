@@ -126,6 +126,37 @@ TEST_F(ProductsTest, EveryPlaceIsTakenWithItsOwnNumbers) {
     }
 }
 
+// Where the last bits do not matter; the bits of a row do not depend on the rows beside it.
+TEST_F(ProductsTest, QuickOnesDifferInTheLastDigits) {
+  for (const quant::Format format : {quant::Format::kF32, quant::Format::kQ4_K})
+    for (const int64_t columns : {256, 768, 1280})
+      for (const int64_t rows : {1, 5, 6, 7, 40, 131}) {
+        const auto made = make(format, 70, columns, rows);
+        Task task = made->task(false);
+        const auto exact = all(cpu_products(), task, 2);
+        task.quick = true;
+        const auto quick = all(cpu_products(), task, 2);
+        const auto products = static_cast<size_t>(rows * made->weight.rows);
+        for (int64_t t = 0; t < rows; ++t) {
+          const auto begin = static_cast<size_t>(t * made->weight.rows);
+          double size = 0;
+          for (size_t i = begin; i < begin + 70; ++i) size += exact[i] * exact[i];
+          size = std::sqrt(size / 70);
+          for (size_t i = begin; i < begin + 70; ++i)
+            ASSERT_NEAR(quick[i], exact[i], 1e-13 * size) << "seed " << seed_;
+        }
+        for (size_t i = products; i < exact.size(); ++i) ASSERT_EQ(quick[i], exact[i]);
+        // The last row alone.
+        const auto last = make(format, 70, columns, 1);
+        std::copy_n(made->x.row(rows - 1), columns, last->x.row(0));
+        Task alone{.weight = made->weight, .x = &last->x, .estimates = last->task(false).estimates};
+        alone.quick = true;
+        const auto one = all(cpu_products(), alone, 1);
+        for (size_t i = 0; i < 70; ++i)
+          ASSERT_EQ(one[i], quick[products - 70 + i]) << "seed " << seed_;
+      }
+}
+
 TEST_F(ProductsTest, ADeviceThatFailsHalfwayLeavesNothingBehind) {
   for (const int good : {0, 2})
     for (const int wrong : {0, 1, 2, 100}) {

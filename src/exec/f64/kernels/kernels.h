@@ -31,6 +31,16 @@ struct Operands {
   bool first;  // of the columns: the sums begin here
 };
 
+// Of a product whose last bits do not matter. `w`: [columns, kPanel].
+struct QuickOperands {
+  const double* w;
+  const double* x;
+  int64_t x_stride;
+  int64_t x_rows;
+  int64_t columns;
+  bool first;  // of the columns: the sums begin here
+};
+
 // Of a panel's rows times rows of x, [x_rows, kPanel] each.
 struct EstimatedSums {
   float* sum;
@@ -48,6 +58,9 @@ struct Kernels {
 
   // The products from their running sums, of which there are a multiple of kLanes.
   void (*finish)(const double* sums, const double* lost, int64_t count, double* out);
+
+  // Adds to the products, [x_rows, kPanel], in the order of the columns whatever the rows.
+  void (*add_quickly)(const QuickOperands& operands, double* sums);
 
   // Floats as doubles, or their squares; `count`: a multiple of kLanes.
   void (*widen)(const float* from, int64_t count, bool squared, double* to);

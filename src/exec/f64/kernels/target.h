@@ -99,6 +99,42 @@ void add(const Operands& operands, double* sums, double* lost) {
     add_any(operands.singles, operands, sums, lost);
 }
 
+// Eights of the panel's rows, times some rows of x, all columns in registers.
+template <int kRows>
+inline void multiply_quickly(const double* w, const double* x, const QuickOperands& operands,
+                             double* sums) {
+  constexpr int kEights = Eight::kEights;
+  Eight block[kRows][kEights];
+#pragma GCC unroll 8
+  for (int t = 0; t < kRows; ++t)
+#pragma GCC unroll 8
+    for (int r = 0; r < kEights; ++r)
+      block[t][r] = operands.first ? Eight::zero() : Eight::load(sums + t * kPanel + r * kLanes);
+  for (int64_t column = 0; column < operands.columns; ++column) {
+    Eight weights[kEights];
+#pragma GCC unroll 8
+    for (int r = 0; r < kEights; ++r) weights[r] = Eight::load(w + column * kPanel + r * kLanes);
+#pragma GCC unroll 8
+    for (int t = 0; t < kRows; ++t) {
+      const Eight factor = Eight::set(x[t * operands.x_stride + column]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kEights; ++r) block[t][r] = Eight::fused(weights[r], factor, block[t][r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kRows; ++t)
+#pragma GCC unroll 8
+    for (int r = 0; r < kEights; ++r) Eight::store(sums + t * kPanel + r * kLanes, block[t][r]);
+}
+
+void add_quickly(const QuickOperands& operands, double* sums) {
+  in_tiles<Eight::kQuickRows>(operands.x_rows, [&]<int kRows>(int64_t first) {
+    for (int64_t r = 0; r < kPanel; r += Eight::kEights * kLanes)
+      multiply_quickly<kRows>(operands.w + r, operands.x + first * operands.x_stride, operands,
+                              sums + first * kPanel + r);
+  });
+}
+
 using EightDoubles = double __attribute__((vector_size(kLanes * sizeof(double))));
 
 // The sums of eight products from their running sums, in the order of reference::across.

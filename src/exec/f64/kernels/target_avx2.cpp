@@ -12,8 +12,11 @@ struct Eight {
   __m256d high;
   static constexpr int kWeights = 2;  // rows of the weight, and of x, whose sums fit in registers
   static constexpr int kRows = 3;
+  static constexpr int kEights = 1;  // of a panel's rows, likewise, where each has one sum
+  static constexpr int kQuickRows = 6;
 
   static Eight zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+  static Eight set(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
   static Eight load(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
   static Eight load(const float* p) {
     return {_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
@@ -65,9 +68,10 @@ struct Singles {
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx2;
 const Kernels kAvx2 = {
-    "avx2",   [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
-    add,      finish,
-    widen,    transpose,
-    estimate, estimate_one};
+    "avx2",      [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
+    add,         finish,
+    add_quickly, widen,
+    transpose,   estimate,
+    estimate_one};
 }  // namespace lockstep::exec::f64
 #endif

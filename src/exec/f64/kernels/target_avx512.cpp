@@ -17,8 +17,11 @@ struct Eight {
   __m512d v;
   static constexpr int kWeights = 4;  // rows of the weight, and of x, whose sums fit in registers
   static constexpr int kRows = 6;
+  static constexpr int kEights = 4;  // of a panel's rows, likewise, where each has one sum
+  static constexpr int kQuickRows = 6;
 
   static Eight zero() { return {_mm512_setzero_pd()}; }
+  static Eight set(double x) { return {_mm512_set1_pd(x)}; }
   static Eight load(const double* p) { return {_mm512_loadu_pd(p)}; }
   static Eight load(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
   static void store(double* p, Eight x) { _mm512_storeu_pd(p, x.v); }
@@ -69,9 +72,10 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kAvx512;
-const Kernels kAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; },
-                         add,      finish,
-                         widen,    transpose,
-                         estimate, estimate_one};
+const Kernels kAvx512 = {"avx512",    [] { return __builtin_cpu_supports("avx512f") != 0; },
+                         add,         finish,
+                         add_quickly, widen,
+                         transpose,   estimate,
+                         estimate_one};
 }  // namespace lockstep::exec::f64
 #endif

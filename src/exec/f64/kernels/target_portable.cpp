@@ -9,6 +9,8 @@ struct Eight {
   double v[8];
   static constexpr int kWeights = 2;
   static constexpr int kRows = 1;
+  static constexpr int kEights = 1;
+  static constexpr int kQuickRows = 2;
 
   template <class F>
   static Eight each(const F& f) {
@@ -17,6 +19,9 @@ struct Eight {
     return out;
   }
   static Eight zero() { return {}; }
+  static Eight set(double x) {
+    return each([&](int) { return x; });
+  }
   static Eight load(const double* p) {
     return each([&](int i) { return p[i]; });
   }
@@ -85,6 +90,6 @@ struct Singles {
 
 namespace lockstep::exec::f64 {
 extern const Kernels kPortable;
-const Kernels kPortable = {"portable", [] { return true; }, add,      finish,
+const Kernels kPortable = {"portable", [] { return true; }, add,      finish,      add_quickly,
                            widen,      transpose,           estimate, estimate_one};
 }  // namespace lockstep::exec::f64
