@@ -315,7 +315,8 @@ LinearNoise::Evaluated LinearNoise::evaluate(Products& products, const Matrix* a
   const Prepared prepared(*this);
   const AtLeast at_least(*this, prepared, actual);
   // Whoever computes in single precision is off by far more than the order of sums makes out.
-  products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates(), .quick = true},
+  const bool quick = a_.compute >= unit(DType::kF32);
+  products.run({.weight = weight_, .x = &x_, .estimates = at_least.estimates(), .quick = quick},
                threads_, [&](const exec::f64::Part& part) {
                  for (int64_t t = 0; t < part.rows; ++t) {
                    const double* product = part.product + t * part.stride;

@@ -183,7 +183,8 @@ TEST_F(CudaDouble, ProductsInParts) {
   check("long rows", given(quant::Format::kF16, 300, 40'000, 700, Numbers::kSingle), false);
 }
 
-// What a judgement asks for: the same values, and the same limits of what rounding explains.
+// What a judgement asks for: the same values and limits of what rounding explains, but for the
+// order of the CPU's sums.
 TEST_F(CudaDouble, Judgements) {
   for (const auto& [compute, activations] : {std::pair("f32", "f32"),
                                              {"f32", "f16"},
@@ -202,8 +203,12 @@ TEST_F(CudaDouble, Judgements) {
       const auto there = noise.evaluate(products);
       const auto here = noise.evaluate();
       EXPECT_EQ(products.failure(), "");
-      EXPECT_EQ(bits(there.value.values), bits(here.value.values)) << "seed " << seed_;
-      EXPECT_EQ(bits(there.at_least.values), bits(here.at_least.values)) << "seed " << seed_;
+      const double size = std::sqrt(static_cast<double>(columns));  // of a product
+      for (size_t i = 0; i < here.value.values.size(); ++i) {
+        const double limit = here.at_least.values[i];
+        ASSERT_NEAR(there.value.values[i], here.value.values[i], 1e-13 * size) << "seed " << seed_;
+        ASSERT_NEAR(there.at_least.values[i], limit, 1e-9 * limit) << "seed " << seed_;
+      }
       EXPECT_EQ(bits(noise.at_least(here.value, products).values), bits(here.at_least.values));
       fmt::print("ok    {} {}, {} columns\n", compute, activations, columns);
     }
