@@ -53,6 +53,17 @@ void add_prompts(const parity::Comparison& comparison, const parity::Scope& scop
   out.push_back(std::move(made));
 }
 
+// A number of the suspect's first rotation that has another one than the reference's.
+std::optional<double> other_number(const op::Program& reference, const op::Program& suspect,
+                                   double op::Rope::*number) {
+  for (size_t i = 0; i < std::min(reference.ops.size(), suspect.ops.size()); ++i) {
+    const auto* a = std::get_if<op::Rope>(&reference.ops[i].what);
+    const auto* b = std::get_if<op::Rope>(&suspect.ops[i].what);
+    if (a != nullptr && b != nullptr && a->*number != b->*number) return b->*number;
+  }
+  return std::nullopt;
+}
+
 // Another file, or a rotation that one side says it was set to.
 void add_models(const parity::Comparison& comparison, const parity::Scope& scope,
                 std::vector<Diagnosis>& out) {
@@ -64,23 +75,22 @@ void add_models(const parity::Comparison& comparison, const parity::Scope& scope
     made.fix = "Give both engines the same file.";
     out.push_back(std::move(made));
   }
-  if (comparison.other_settings.empty() || scope.reference.trace == nullptr ||
-      scope.suspect.trace == nullptr)
-    return;
-  const trace::ForwardInfo& reference = scope.reference.trace->manifest().forward;
-  const trace::ForwardInfo& suspect = scope.suspect.trace->manifest().forward;
-  const bool base = reference.rope_base != suspect.rope_base;
-  const bool scale = reference.rope_scale != suspect.rope_scale;
-  Diagnosis made = of_both(base    ? "rope.base"
-                           : scale ? "rope.scaling"
-                                   : "rope.factors",
-                           "settings");
-  const auto& value = base ? suspect.rope_base : suspect.rope_scale;
-  if ((base || scale) && value) made.parameters = {{"value", *value}};
-  made.text =
-      fmt::format("The sides ran the model with different settings: {}", comparison.other_settings);
-  made.fix = "Give both engines the same settings of the rotation and the same context length.";
-  out.push_back(std::move(made));
+  if (comparison.other_settings.empty()) return;
+  const op::Program& reference = scope.reference.forwards.front().program;
+  const op::Program& suspect = scope.suspect.forwards.front().program;
+  const auto add = [&](const char* cause, const std::optional<double>& value) {
+    Diagnosis made = of_both(cause, "settings");
+    if (value) made.parameters = {{"value", *value}};
+    made.text = fmt::format("The sides ran the model with different settings: {}",
+                            comparison.other_settings);
+    made.fix = "Give both engines the same settings of the rotation and the same context length.";
+    out.push_back(std::move(made));
+  };
+  const auto base = other_number(reference, suspect, &op::Rope::base);
+  const auto scale = other_number(reference, suspect, &op::Rope::position_scale);
+  if (base) add("rope.base", base);
+  if (scale) add("rope.scaling", scale);
+  if (!base && !scale) add("rope.factors", std::nullopt);
 }
 
 }  // namespace
