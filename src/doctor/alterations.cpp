@@ -15,6 +15,11 @@ constexpr int64_t kLargest = int64_t{1} << 28;
 
 void Altered::replace(size_t index, const op::What& what, std::vector<op::ValueId> inputs) {
   op::Op& here = op(index);
+  // The formula of an op is not that of another.
+  if (const auto own = forward_.deviations.find(index);
+      own != forward_.deviations.end() &&
+      (here.what.index() != what.index() || here.inputs.size() != inputs.size()))
+    own->second.row = nullptr;
   here.what = what;
   here.inputs = inputs;
   if (!forward_.early) return;
@@ -220,14 +225,6 @@ Alteration activation(op::Activate::Kind kind) {
   };
 }
 
-Alteration activation_function(std::function<double(double)> function) {
-  return [function = std::move(function)](Altered& altered, size_t op) {
-    if (!std::holds_alternative<op::Activate>(altered.op(op).what)) return false;
-    altered.deviation(op).function = function;
-    return true;
-  };
-}
-
 Alteration limited(double limit) {
   return [limit](Altered& altered, size_t op) {
     altered.deviation(op).limit = limit;
@@ -240,6 +237,16 @@ Alteration scale_factor(double factor) {
     return altered.change<op::Scale>(op, [&](op::Scale& scale) {
       const bool other = scale.factor != factor;
       scale.factor = factor;
+      return other;
+    });
+  };
+}
+
+Alteration logit_cap(double value) {
+  return [value](Altered& altered, size_t op) {
+    return altered.change<op::SoftCap>(op, [&](op::SoftCap& soft) {
+      const bool other = soft.cap != value;
+      soft.cap = value;
       return other;
     });
   };

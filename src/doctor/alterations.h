@@ -77,6 +77,18 @@ Alteration norm_weight(std::function<float(float)> other);  // of each of its nu
 Alteration without_norm_bias();
 Alteration other_norm_kind();
 Alteration norm_group(std::function<int64_t(int64_t group, int64_t width)> group);
+// What a norm knows of the group of numbers that one of them belongs to.
+struct NormGroup {
+  double count = 0;
+  double mean = 0;
+  double squares = 0;   // mean of them
+  double variance = 0;  // mean of the squares without the mean
+  double epsilon = 0;
+};
+// Each number of the result by another formula, and the formula in words.
+using NormFormula =
+    std::function<double(const NormGroup& group, double x, double weight, double bias)>;
+Alteration norm_formula(NormFormula formula, std::string words);
 
 Alteration slice_first(int64_t first);
 
@@ -89,6 +101,12 @@ Alteration without_rotation();
 Alteration rope_dims(int64_t dims);
 Alteration without_scaling();
 Alteration without_factors();
+// Another formula for the two numbers of a pair, x cos - y sin and x sin + y cos as it should be.
+using PairFormula =
+    std::function<std::pair<double, double>(double x, double y, double cosine, double sine)>;
+Alteration rope_formula(PairFormula formula, std::string words);
+Alteration other_frequencies();  // pairs as they should be, angles as the other pairing has them
+Alteration rotates_last();       // numbers of a head, not its first ones
 Alteration counted_as(std::function<int64_t(int64_t)> position);  // by Rope and tables of positions
 
 // Attention
@@ -101,6 +119,7 @@ Alteration kv_head(std::function<int64_t(const op::Attention&, int64_t head)> ma
 Alteration interleaved_heads();  // query head h reads key head h mod kv_heads
 using Sees = std::function<bool(const op::Attention&, int64_t position, int64_t key)>;
 Alteration sees(Sees sees);
+Alteration hidden_as(double score);  // keys out of sight have this score
 Alteration sees_next();
 Alteration not_itself();  // but for the first
 Alteration no_mask();
@@ -111,9 +130,13 @@ Alteration cache_row(CacheRows which, int64_t position, int64_t other);
 // Activate
 Alteration activation(op::Activate::Kind kind);
 Alteration activation_function(std::function<double(double)> function);
+// Of gate and up.
+Alteration gated_formula(std::function<double(op::Activate::Kind, double gate, double up)> formula,
+                         std::string words);
 Alteration limited(double limit);
 
 Alteration scale_factor(double factor);  // Scale
+Alteration logit_cap(double value);      // SoftCap
 
 // Any op
 Alteration passes_on(size_t input);                       // its result is one of its inputs

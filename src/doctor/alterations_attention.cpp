@@ -165,6 +165,20 @@ bool in_window(const op::Attention& attention, int64_t position, int64_t key) {
 
 }  // namespace
 
+Alteration hidden_as(double score) {
+  return [score](Altered& altered, size_t op) {
+    const auto* own = std::get_if<op::Attention>(&altered.op(op).what);
+    if (own == nullptr) return false;
+    op::Deviation& deviation = altered.deviation(op);
+    deviation.hidden = score;
+    if (!deviation.sees)
+      deviation.sees = [attention = *own](int64_t position, int64_t key) {
+        return key <= position && in_window(attention, position, key);
+      };
+    return true;
+  };
+}
+
 Alteration sees_next() {
   return sees([](const op::Attention& attention, int64_t position, int64_t key) {
     return key <= position + 1 && in_window(attention, position, key);

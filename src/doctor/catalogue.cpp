@@ -1,8 +1,9 @@
-// Hypotheses on embeddings, norms, activations, sums and scales; and the list of all.
+// Hypotheses on embeddings, activations, sums and scales; and the list of all.
 #include <algorithm>
 #include <cmath>
 
 #include "doctor/hypothesis.h"
+#include "doctor/worked_out.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -46,53 +47,6 @@ void embedding_hypotheses(const Findings& findings, size_t index, std::vector<Hy
            const int64_t other = position + offset;
            return other < 0 || other >= end ? position : other;
          })});
-}
-
-void norm_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
-  const op::Op& op = findings.program().ops[index];
-  const auto& norm = std::get<op::Norm>(op.what);
-  const bool layer = norm.kind == op::Norm::Kind::kLayer;
-  const std::string name = norm.weight.name;
-  out.push_back({"norm.missing",
-                 "it hands on the input of the norm as it is",
-                 "Look whether the norm is called at all, and whether its result is what is used.",
-                 {},
-                 passes_on(0)});
-  out.push_back({"norm.weight_missing",
-                 fmt::format("it does not multiply with {}", name),
-                 "Look at the product with the norm's weight.",
-                 {{"tensor", name}},
-                 norm_weight([](float) { return 1.0F; })});
-  out.push_back({"norm.weight_offset",
-                 fmt::format("it multiplies with 1 + {}", name),
-                 "Look at the norm's weight: some model families store it less 1, this file does "
-                 "not.",
-                 {{"tensor", name}},
-                 norm_weight([](float w) { return 1 + w; })});
-  out.push_back({"norm.kind",
-                 layer
-                     ? "it does not remove the mean (an RMS norm where the model has a layer norm)"
-                     : "it removes the mean (a layer norm where the model has an RMS norm)",
-                 "Look at which kind of norm is called.",
-                 {{"value", std::string(layer ? "rms" : "layer")}},
-                 other_norm_kind()});
-  out.push_back({"bias.missing",
-                 "it does not add the norm's bias",
-                 "Look at the norm's bias.",
-                 {{"tensor", norm.bias ? norm.bias->name : std::string()}},
-                 without_norm_bias()});
-  out.push_back({"norm.kind",
-                 "it normalizes the whole row at once, not each head by itself",
-                 "Look at the length that the norm runs over.",
-                 {{"value", std::string("row")}},
-                 norm_group([](int64_t, int64_t width) { return width; })});
-  for (const double value : {1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, 1e-7, 0.0})
-    if (value != norm.epsilon)
-      out.push_back({"norm.epsilon",
-                     fmt::format("the epsilon is {:g}, not {:g}", value, norm.epsilon),
-                     "Look at the epsilon of the norm, and at where it is read from the file.",
-                     {{"value", value}},
-                     epsilon(value)});
 }
 
 void activation_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -146,6 +100,20 @@ void activation_hypotheses(const Findings& findings, size_t index, std::vector<H
                  "Look at the product of gate and up.",
                  {{"kind", std::string("without up")}},
                  keeps_inputs({0})});
+  out.push_back(
+      {"activation.kind",
+       "it is the function of gate times up",
+       "Look at what the function is applied to: gate alone, before the product.",
+       {{"kind", std::string("of the product")}},
+       gated_formula([](Kind kind, double gate, double up) { return function_of(kind, gate * up); },
+                     "f(gate · up)")});
+  out.push_back(
+      {"activation.kind",
+       "up is added, not multiplied with",
+       "Look at the product of gate and up.",
+       {{"kind", std::string("sum")}},
+       gated_formula([](Kind kind, double gate, double up) { return function_of(kind, gate) + up; },
+                     "f(gate) + up")});
 }
 
 // Values of the same width that the op could have read by mistake.
@@ -159,8 +127,7 @@ std::vector<ValueId> other_inputs(const Findings& findings, size_t index, size_t
   for (size_t i = 0; i < index; ++i) {
     const op::Op& other = program.ops[i];
     const bool near = other.layer == op.layer || other.layer + 1 == op.layer ||
-                      (op.layer < 0 && other.layer + 1 == program.layers) ||
-                      (op.layer <= 0 && other.layer < 0);
+                      (op.layer < 0 && other.layer + 1 == program.layers) || other.layer < 0;
     const ValueId id = other.outputs[0];
     if (near && id != op.inputs[input] && !(scaled && id == source->inputs[0]) &&
         program.value(id).width == program.value(op.inputs[input]).width)
@@ -230,6 +197,23 @@ void scale_hypotheses(const Findings& findings, size_t index, std::vector<Hypoth
                    scale_factor(found)});
 }
 
+void cap_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const double own = std::get<op::SoftCap>(findings.program().ops[index].what).cap;
+  const std::string fix = "Look at the soft cap of the logits.";
+  out.push_back({"logits.soft_cap",
+                 fmt::format("the logits are not capped at {:g}", own),
+                 fix,
+                 {{"value", 0.0}},
+                 passes_on(0)});
+  for (const double value : {30.0, 50.0, 20.0, 15.0})
+    if (value != own)
+      out.push_back({"logits.soft_cap",
+                     fmt::format("the logits are capped at {:g}, not at {:g}", value, own),
+                     fix,
+                     {{"value", value}},
+                     logit_cap(value)});
+}
+
 // An op that reads another value than it should. Where it is the input of the norm that it should
 // have read, that norm is missing.
 void input_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -269,6 +253,7 @@ std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
   if (std::holds_alternative<op::Activate>(what)) activation_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Add>(what)) sum_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Scale>(what)) scale_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::SoftCap>(what)) cap_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Rope>(what)) rope_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Attention>(what)) attention_hypotheses(findings, index, out);
   // Other readings of a weight's raw blocks belong here: reweigh() hands them the weight as the

@@ -22,6 +22,7 @@ struct Hypothesis {
   int fitted = 0;            // numbers that were found from the trace
   bool of_one_op = false;    // it makes no sense for other ops of the same kind: it names a tensor
   bool of_any_kind = false;  // it may hold for ops of other kinds too: they have weights alike
+  bool rounds = false;       // it rounds, and a number on the edge of two may fall to either side
   // How likely, beside hypotheses that explain as much: the lower the likelier. The order of the
   // catalogue decides where it is the same.
   int rank = 0;
@@ -39,11 +40,15 @@ struct Findings {
 // The catalogue: all hypotheses on one op that need no number from the trace, likeliest first. A
 // file for each group of ops.
 std::vector<Hypothesis> catalogue(const Findings& findings, size_t op);
+void norm_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void weight_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void layout_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void rope_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void attention_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void row_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+
+// The first position of the step that a position belongs to.
+int64_t step_begin(const trace::Trace& trace, int64_t position);
 
 // The name without its layer: "q_rope".
 std::string short_name(const op::Value& value);

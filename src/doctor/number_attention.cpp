@@ -56,6 +56,12 @@ void NumberWorker::work_score(const op::Attention& attention) {
   const int64_t keys = columns_ / attention.heads;
   const int64_t head = column_ / keys;
   const int64_t key = column_ % keys;
+  if (std::isfinite(deviation_.hidden) && !deviation_.sees(position_, key)) {
+    out_.value = deviation_.hidden;
+    right_ = fmt::format("{:g}, as the key is out of sight", deviation_.hidden);
+    part("score of a key out of sight", deviation_.hidden);
+    return;
+  }
   const int64_t first = head * attention.head_size;
   const int64_t other = kv_head(attention, head) * attention.head_size;
   const auto q = row(0, position_);

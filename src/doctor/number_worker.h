@@ -79,6 +79,7 @@ class NumberWorker {
       return out;
     }
     std::copy_n(rows->row(0), width, out.begin());
+    if (deviation_.takes) deviation_.takes(input, out);
     return out;
   }
 
@@ -117,6 +118,7 @@ class NumberWorker {
     return {fmt::format("{} · {}", a, b), x * y, {x, y}};
   }
 
+  void work_row();
   void work(const op::Linear& linear);
   void work(const op::Norm& norm);
   void work(const op::Embed& embed);

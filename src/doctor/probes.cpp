@@ -216,12 +216,82 @@ void match_limit(Examination& examination, std::vector<Hypothesis>& out) {
   out.push_back(std::move(made));
 }
 
+// Keys of the cache that are those of other positions, or zeros: every head of the last row that is
+// looked at must say so.
+void match_keys(Examination& examination, std::vector<Hypothesis>& out) {
+  constexpr int64_t kMostKeys = 1024;
+  const op::Op& op = examination.base().program().ops[examination.stretch().back()];
+  const auto* attention = std::get_if<op::Attention>(&op.what);
+  const Matrix& actual = examination.recorded();
+  const Matrix& truth = examination.truth();
+  if (attention == nullptr || op.outputs[1] != examination.patient().value ||
+      actual.columns != truth.columns)
+    return;
+  const int64_t last = actual.rows - 1;
+  const int64_t width = actual.columns / attention->heads;
+  const int64_t keys = std::min(width, examination.few().back() + 1);
+  const double limit = kApart * examination.expected();
+  const auto is_key = [&](int64_t key, int64_t other) {
+    for (int64_t head = 0; head < attention->heads; ++head) {
+      const double* row = truth.row(last) + head * width;
+      const double right = other == op::Deviation::kZeros ? 0 : row[other];
+      const double score = actual.row(last)[head * width + key];
+      // Keys out of the window have no score.
+      if (score != right && !(std::fabs(score - right) <= limit)) return false;
+    }
+    return true;
+  };
+  if (keys > kMostKeys) return;
+  std::map<int64_t, int64_t> source;
+  for (int64_t key = 0; key < keys; ++key) {
+    if (is_key(key, key)) continue;
+    int64_t other = is_key(key, op::Deviation::kZeros) ? op::Deviation::kZeros : keys;
+    for (int64_t each = 0; other == keys && each < keys; ++each)
+      if (is_key(key, each)) other = each;
+    if (other == keys) return;
+    source[key] = other;
+  }
+  if (source.empty()) return;
+  std::vector<int64_t> wrong;
+  std::set<int64_t> others;
+  std::set<int64_t> offsets;
+  for (const auto& [key, other] : source) {
+    wrong.push_back(key);
+    others.insert(other);
+    offsets.insert(other - key);
+  }
+  const bool zeros = others == std::set<int64_t>{op::Deviation::kZeros};
+  const std::string positions = list_text(wrong);
+  Hypothesis made{zeros                                     ? "cache.missing"
+                  : offsets.size() == 1 && wrong.size() > 1 ? "cache.position"
+                                                            : "cache.stale",
+                  zeros ? fmt::format("keys of positions {} are zeros in the cache", positions)
+                        : fmt::format("in the cache, keys of positions {} are those of other "
+                                      "positions: that of {} is the key of {}",
+                                      positions, wrong.front(), source.at(wrong.front())),
+                  "Look at the place in the cache that a step writes to and reads from.",
+                  {{"positions", positions}},
+                  [source](Altered& altered, size_t at) {
+                    altered.deviation(at).reads = [source](size_t input, int64_t position) {
+                      const auto found = source.find(position);
+                      return input == 0 || found == source.end() ? position : found->second;
+                    };
+                    return true;
+                  }};
+  made.fitted = 1;
+  made.rank = 1;
+  out.push_back(std::move(made));
+}
+
 }  // namespace
 
 std::vector<Hypothesis> match(Examination& examination) {
   std::vector<Hypothesis> out;
   const op::Program& program = examination.base().program();
-  if (program.value(examination.patient().value).shape == op::Value::Shape::kScores) return out;
+  if (program.value(examination.patient().value).shape == op::Value::Shape::kScores) {
+    match_keys(examination, out);
+    return out;
+  }
   match_rows(examination, out);
   match_columns(examination, out);
   match_factor(examination, out);

@@ -108,6 +108,18 @@ std::vector<Quantity> quantities_of(const op::Op& op, bool several) {
          .high = 1,
          .steps = 52,
          .own = norm->epsilon}};
+  if (const auto* soft = std::get_if<op::SoftCap>(&op.what))
+    return {{.cause = "logits.soft_cap",
+             .text =
+                 [cap = soft->cap](double v) {
+                   return fmt::format("the logits are capped at {:g}, not at {:g}", v, cap);
+                 },
+             .fix = "Look at the soft cap of the logits.",
+             .alter = [](double v) { return logit_cap(v); },
+             .low = -1,
+             .high = 3,
+             .steps = 60,
+             .own = soft->cap}};
   if (const auto* scale = std::get_if<op::Scale>(&op.what))
     return {
         {.cause = "scale.value",

@@ -78,6 +78,37 @@ void scan(Examination& examination, std::span<const size_t> ops,
   out.push_back(std::move(*best));
 }
 
+// The number that the sum of squares is divided by, as the width of a padded row.
+void solve_norm(Examination& examination, std::span<const size_t> ops, const op::Norm& own,
+                std::vector<Hypothesis>& out) {
+  const bool layer = own.kind == op::Norm::Kind::kLayer;
+  const auto mean_over = [layer](double count) {
+    return norm_formula(
+        [=](const NormGroup& group, double x, double weight, double bias) {
+          const double squares = group.count * (layer ? group.variance : group.squares);
+          return (layer ? x - group.mean : x) / std::sqrt(squares / count + group.epsilon) *
+                     weight +
+                 bias;
+        },
+        fmt::format("x / sqrt(sum of squares / {:g} + epsilon) · weight", count));
+  };
+  solve_quantity(examination, ops,
+                 {.cause = "norm.kind",
+                  .text =
+                      [count = own.group](double v) {
+                        return fmt::format(
+                            "the mean of squares is their sum over {:g}, not over {}", v, count);
+                      },
+                  .fix = "Look at the length that the norm runs over, and at padding.",
+                  .alter = mean_over,
+                  .rank = 3,
+                  .low = 0,
+                  .high = 6,
+                  .steps = 60,
+                  .own = static_cast<double>(own.group)},
+                 out);
+}
+
 std::vector<int64_t> range(int64_t first, int64_t last) {
   std::vector<int64_t> out;
   for (int64_t i = first; i <= last; ++i) out.push_back(i);
@@ -187,6 +218,8 @@ std::vector<Hypothesis> solve(Examination& examination, std::span<const size_t> 
   std::vector<Hypothesis> out;
   for (const Quantity& quantity : quantities_of(op, ops.size() > 1))
     solve_quantity(examination, ops, quantity, out);
+  if (const auto* norm = std::get_if<op::Norm>(&op.what); norm != nullptr && examination.alone())
+    solve_norm(examination, ops, *norm, out);
   if (const auto* rope = std::get_if<op::Rope>(&op.what)) solve_rope(examination, ops, *rope, out);
   if (const auto* attention = std::get_if<op::Attention>(&op.what))
     solve_attention(examination, ops, *attention, out);

@@ -39,7 +39,10 @@ Working NumberWorker::run() {
     out_.formula = left + " = 0";
     return out_;
   }
-  std::visit([&](const auto& what) { work(what); }, op_.what);
+  if (deviation_.row)
+    work_row();
+  else
+    std::visit([&](const auto& what) { work(what); }, op_.what);
   if (failed_ || right_.empty()) return {};
   if (deviation_.factor != 1) {
     right_ = fmt::format("{:g} · ({})", deviation_.factor, right_);
@@ -49,8 +52,32 @@ Working NumberWorker::run() {
     right_ = fmt::format("({}) cut to ±{:g}", right_, deviation_.limit);
     out_.value = std::clamp(out_.value, -deviation_.limit, deviation_.limit);
   }
+  if (deviation_.gives) {
+    right_ = fmt::format("({}), rounded", right_);
+    deviation_.gives({&out_.value, 1});
+  }
   out_.formula = fmt::format("{} = {}", left, right_);
   return out_;
+}
+
+// By a formula that belongs to no op.
+void NumberWorker::work_row() {
+  std::vector<std::vector<double>> inputs;
+  for (size_t i = 0; i < op_.inputs.size(); ++i) {
+    inputs.push_back(row(i, position_));
+    if (failed_) return;
+    const std::vector<double> read = inputs[i];
+    for (size_t c = 0; i == 0 && c < read.size(); ++c) {
+      const int64_t from = input_column(static_cast<int64_t>(c));
+      inputs[0][c] = from == kZeros ? 0 : read[static_cast<size_t>(from)];
+    }
+    if (column_ < std::ssize(inputs.back())) part(i, column_);
+  }
+  const std::vector<std::span<const double>> rows(inputs.begin(), inputs.end());
+  std::vector<double> result(static_cast<size_t>(program_.value(id_).width));
+  deviation_.row(rows, deviation_.position ? deviation_.position(position_) : position_, result);
+  out_.value = result[static_cast<size_t>(column_)];
+  right_ = deviation_.formula;
 }
 
 void NumberWorker::work(const op::Linear& linear) {
@@ -126,9 +153,9 @@ void NumberWorker::work(const op::Embed& embed) {
 void NumberWorker::work(const op::Activate& activate) {
   static constexpr const char* kNames[] = {"silu", "gelu_tanh", "gelu_erf"};
   const double x = part(0, column_);
-  const std::string name = deviation_.function ? "f" : kNames[static_cast<size_t>(activate.kind)];
-  right_ = fmt::format("{}({})", name, indexed(name_of(0), column_));
-  out_.value = deviation_.function ? deviation_.function(x) : function_of(activate.kind, x);
+  right_ = fmt::format("{}({})", kNames[static_cast<size_t>(activate.kind)],
+                       indexed(name_of(0), column_));
+  out_.value = function_of(activate.kind, x);
   part(right_, out_.value);
   if (op_.inputs.size() < 2) return;
   out_.value *= part(1, column_);

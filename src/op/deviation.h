@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace lockstep::op {
@@ -22,11 +25,19 @@ struct Deviation {
   int32_t token_offset = 0;  // added to the ids that Embed looks up
 
   // Attention: the head of k and v that a query head reads; which keys a position sees, in place of
-  // mask and window, of those that exist at the end of its step.
+  // mask and window, of those that exist at the end of its step; what the scores of the others are.
   std::function<int64_t(int64_t head)> kv_head;
   std::function<bool(int64_t position, int64_t key)> sees;
+  double hidden = -std::numeric_limits<double>::infinity();
 
-  std::function<double(double x)> function;  // in place of Activate's
+  // A row of the result, by another formula: from the rows of the inputs and the position that the
+  // op takes it for. Not of Attention.
+  using InputRows = std::span<const std::span<const double>>;
+  std::function<void(InputRows inputs, int64_t position, std::span<double> result)> row;
+  std::string formula;  // the same in words
+  // What becomes of a row of an input before the op computes with it, and of a row of the result.
+  std::function<void(size_t input, std::span<double> row)> takes;
+  std::function<void(std::span<double> row)> gives;
   // Column i of the first input is read from column input_columns[i], or is kZeros; the same of the
   // result. Empty: its own.
   std::vector<int64_t> input_columns;

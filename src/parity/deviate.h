@@ -14,8 +14,8 @@ void take_columns(std::span<const int64_t> columns, exec::reference::Matrix& mat
 // The variance of a result whose columns and size are others.
 void deviate_variance(const op::Deviation& deviation, exec::reference::Matrix& variance);
 
-// Another function of the inputs, other columns, a limit.
+// Another formula, other columns, a factor, a limit. `positions`: what the op takes its rows for.
 void deviate(const op::Deviation& deviation, std::span<const exec::reference::Matrix* const> inputs,
-             exec::reference::Matrix& result);
+             std::span<const int64_t> positions, exec::reference::Matrix& result);
 
 }  // namespace lockstep::parity

@@ -272,7 +272,7 @@ std::optional<Replay::Outcome> Replay::evaluate_op(const op::Op& op, op::ValueId
     Matrix result = at_positions(op, positions, [&](const op::What& what) {
       return exec::f64::evaluate(what, in, width, place, threads_, nullptr, products_);
     });
-    if (deviation != nullptr) deviate(*deviation, in, result);
+    if (deviation != nullptr) deviate(*deviation, in, placed->positions, result);
     return result;
   };
   Outcome out;

@@ -88,7 +88,7 @@ struct AttentionReplay {
       if (deviation != nullptr && deviation->sees)
         for (int64_t key = seen.first; key < seen.end; ++key)
           if (!deviation->sees(positions[static_cast<size_t>(r)], key)) {
-            row[static_cast<size_t>(key)] = kHidden;
+            row[static_cast<size_t>(key)] = deviation->hidden;
             score_variances[static_cast<size_t>(key)] = 0;
           }
     }
@@ -176,7 +176,7 @@ std::optional<Replay::Outcome> Replay::evaluate_attention(const op::Op& op, op::
   if (rounding_) out.own = Matrix(count, replay.columns());
   const auto run = [&](const Matrix& q, const Matrix& k, const Matrix& v, Matrix* variance) {
     Matrix result = replay.run(q, k, v, variance);
-    if (deviation != nullptr && part == AttentionPart::kMix) deviate(*deviation, {}, result);
+    if (deviation != nullptr && part == AttentionPart::kMix) deviate(*deviation, {}, {}, result);
     return result;
   };
   estimate.value = run(value_of(inputs[0]), value_of(inputs[1]), value_of(inputs[2]),

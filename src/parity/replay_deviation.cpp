@@ -25,17 +25,24 @@ void deviate_variance(const op::Deviation& deviation, Matrix& variance) {
 }
 
 void deviate(const op::Deviation& deviation, std::span<const Matrix* const> inputs,
-             Matrix& result) {
-  if (deviation.function && !inputs.empty())
-    for (size_t i = 0; i < result.values.size(); ++i)
-      result.values[i] =
-          deviation.function(inputs[0]->values[i]) * (inputs.size() > 1 ? inputs[1]->values[i] : 1);
+             std::span<const int64_t> positions, Matrix& result) {
+  if (deviation.row)
+    for (int64_t r = 0; r < result.rows; ++r) {
+      std::vector<std::span<const double>> rows;
+      for (const Matrix* input : inputs)
+        rows.emplace_back(input->row(r), static_cast<size_t>(input->columns));
+      deviation.row(rows, positions[static_cast<size_t>(r)],
+                    {result.row(r), static_cast<size_t>(result.columns)});
+    }
   take_columns(deviation.columns, result);
   if (deviation.factor != 1)
     for (double& value : result.values) value *= deviation.factor;
   if (deviation.limit > 0)
     for (double& value : result.values)
       value = std::clamp(value, -deviation.limit, deviation.limit);
+  if (deviation.gives)
+    for (int64_t r = 0; r < result.rows; ++r)
+      deviation.gives({result.row(r), static_cast<size_t>(result.columns)});
 }
 
 const op::Deviation* Replay::deviation_of(const op::Op& op) const {
@@ -59,7 +66,7 @@ Replay::Estimated Replay::obtain_input(const op::Op& op, size_t index, Positions
   const op::Deviation* deviation = deviation_of(op);
   const bool other_columns =
       deviation != nullptr && index == 0 && !deviation->input_columns.empty();
-  if (deviation == nullptr || (!deviation->reads && !other_columns))
+  if (deviation == nullptr || (!deviation->reads && !other_columns && !deviation->takes))
     return obtain(op.inputs[index], positions);
   std::vector<int64_t> others;
   std::vector<int64_t> zeros;
@@ -69,16 +76,21 @@ Replay::Estimated Replay::obtain_input(const op::Op& op, size_t index, Positions
     others.push_back(other == op::Deviation::kZeros ? positions[r] : other);
   }
   const Estimated read = obtain(op.inputs[index], others);
-  if (read == nullptr || (zeros.empty() && !other_columns)) return read;
+  if (read == nullptr || (zeros.empty() && !other_columns && !deviation->takes)) return read;
   auto out = std::make_shared<Estimate>(*read);
   const auto clear = [&](Matrix& matrix) {
     if (matrix.values.empty()) return;
     if (other_columns) take_columns(deviation->input_columns, matrix);
     for (const int64_t r : zeros) std::fill_n(matrix.row(r), matrix.columns, 0.0);
   };
-  clear(out->value);
+  const auto take = [&](Matrix& matrix) {
+    clear(matrix);
+    for (int64_t r = 0; deviation->takes && r < matrix.rows; ++r)
+      deviation->takes(index, {matrix.row(r), static_cast<size_t>(matrix.columns)});
+  };
+  take(out->value);
   clear(out->variance);
-  for (Matrix& sample : out->samples) clear(sample);
+  for (Matrix& sample : out->samples) take(sample);
   for (const int64_t r : zeros) out->tainted[static_cast<size_t>(r)] = false;
   return out;
 }

@@ -183,6 +183,14 @@ class HonestEngine : public exec::Executor {
       }
   }
 
+  static void change_row(Rows<T>& rows, int64_t t,
+                         const std::function<void(std::span<double>)>& change) {
+    std::vector<double> row(rows.row(t), rows.row(t) + rows.columns);
+    change(row);
+    for (int64_t c = 0; c < rows.columns; ++c)
+      rows.row(t)[c] = static_cast<T>(row[static_cast<size_t>(c)]);
+  }
+
   void deviate_input(size_t op, size_t index, Rows<T>& input) {
     if (deviation_.reads) {
       remember(op, index, input);
@@ -190,19 +198,30 @@ class HonestEngine : public exec::Executor {
         recall(op, index, deviation_.reads(index, positions() + t), input, t);
     }
     if (index == 0) take_columns(deviation_.input_columns, input);
+    for (int64_t t = 0; deviation_.takes && t < count_; ++t)
+      change_row(input, t, [&](std::span<double> row) { deviation_.takes(index, row); });
+  }
+
+  void make_row(const std::vector<Rows<T>>& inputs, int64_t t, Rows<T>& out) const {
+    std::vector<std::vector<double>> numbers;
+    for (const Rows<T>& input : inputs)
+      numbers.emplace_back(input.row(t), input.row(t) + input.columns);
+    const std::vector<std::span<const double>> rows(numbers.begin(), numbers.end());
+    std::vector<double> made(static_cast<size_t>(out.columns));
+    deviation_.row(rows, position_of(t), made);
+    for (int64_t c = 0; c < out.columns; ++c)
+      out.row(t)[c] = static_cast<T>(made[static_cast<size_t>(c)]);
   }
 
   void deviate_output(size_t op, const std::vector<Rows<T>>& inputs, Rows<T>& out) {
-    if (deviation_.function)
-      for (size_t i = 0; i < out.values.size(); ++i)
-        out.values[i] =
-            static_cast<T>(deviation_.function(static_cast<double>(inputs[0].values[i]))) *
-            (inputs.size() > 1 ? inputs[1].values[i] : T(1));
+    if (deviation_.row)
+      for (int64_t t = 0; t < count_; ++t) make_row(inputs, t, out);
     take_columns(deviation_.columns, out);
     for (T& value : out.values) value *= static_cast<T>(deviation_.factor);
     const T limit = static_cast<T>(deviation_.limit);
     if (limit > 0)
       for (T& value : out.values) value = std::clamp(value, -limit, limit);
+    for (int64_t t = 0; deviation_.gives && t < count_; ++t) change_row(out, t, deviation_.gives);
     if (!deviation_.result_of) return;
     remember(op, kResult, out);
     for (int64_t t = 0; t < count_; ++t)
@@ -466,8 +485,11 @@ class HonestEngine : public exec::Executor {
         T* prob = probs.row(head * count_ + t);
         T largest = kNothing;
         for (int64_t p = 0; p < n; ++p) {
-          score[p] = kNothing;
-          if (!sees(attention, positions() + t, p)) continue;
+          score[p] = static_cast<T>(deviation_.hidden);
+          if (!sees(attention, positions() + t, p)) {
+            largest = std::max(largest, score[p]);
+            continue;
+          }
           const std::vector<T>& key = cache.k[static_cast<size_t>(p)];
           score[p] = static_cast<T>(attention.scale) *
                      dot(q.span(t, head * attention.head_size, attention.head_size),
