@@ -40,9 +40,11 @@ std::string sentence(const Diagnosis& d) {
                                               : fmt::format("all {} wrong rows are", d.rows))
                                : fmt::format("{} of {} wrong rows are", d.explained, d.rows);
   // A number of a table on the edge between two may fall to either side.
+  const bool edges =
+      d.ratio_after > 1 || (d.explained < d.rows && d.cause.starts_with("precision."));
   out += fmt::format(
       "; computed that way, {} within rounding{} (worst error over bound: {} before, {} after)",
-      rows, d.ratio_after > 1 ? " but for single numbers on an edge" : "", number(d.ratio_before),
+      rows, edges ? " but for single numbers on an edge" : "", number(d.ratio_before),
       number(d.ratio_after));
   if (!d.after.empty())
     out += fmt::format("; of {} hypotheses {} explains it", d.tried,
@@ -56,8 +58,7 @@ std::string unknown_clause(const Explanation& explanation) {
           ? fmt::format(
                 "of what {} leaves the cause is not known: none of {} hypotheses explains it",
                 explanation.nearly->hypothesis.cause, explanation.tried)
-          : fmt::format("the cause is not known: none of {} hypotheses explains it",
-                        explanation.tried);
+          : fmt::format("none of {} hypotheses explains it", explanation.tried);
   if (!explanation.complete) out += " (time ran out before all were tried)";
   if (!explanation.seen.empty() && !explanation.nearly)
     out += fmt::format("; {}", explanation.seen);

@@ -48,7 +48,7 @@ TEST(Diagnoses, AreSaidInEveryForm) {
   with.diagnoses[0].side = Side::kReference;
   EXPECT_EQ(causes(with)[0].substr(0, 49), "Cause, in the reference: rope.base (consistent). ");
   with.diagnoses[0].cause = doctor::kUnknown;
-  EXPECT_EQ(causes(with)[0].substr(0, 30), "Cause, in the reference. At bl");
+  EXPECT_EQ(causes(with)[0].substr(0, 40), "Cause not known, in the reference. At bl");
 }
 
 TEST(Diagnoses, Json) {

@@ -224,7 +224,7 @@ std::vector<std::string> causes(const Subject& subject) {
     const char* side = d.side == Side::kReference ? ", in the reference" : "";
     const std::string lead =
         d.cause == doctor::kUnknown
-            ? fmt::format("Cause{}", side)
+            ? fmt::format("Cause not known{}", side)
             : fmt::format("Cause{}: {} ({})", side, d.cause, d.proved ? "proved" : "consistent");
     std::string line = fmt::format("{}. {}.", lead, printable(d.text));
     if (d.layers.size() > 1) line += fmt::format(" Layers {}.", ranges_text(d.layers));
