@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "doctor/decode_hypotheses.h"
+#include "doctor/found_causes.h"
 #include "doctor/given.h"
 #include "doctor/pooled_diagnosis.h"
 #include "doctor/precision_diagnosis.h"
@@ -24,22 +25,6 @@ using parity::Side;
 
 // Checkpoints that nothing explains, on one side.
 constexpr int64_t kMostUnknown = 3;
-
-// What was found on one side, and how.
-struct Found {
-  Diagnosis diagnosis;
-  std::optional<Trial> trial;  // none: nothing explains it
-};
-
-// Another checkpoint that is wrong for the same reason.
-void join(Diagnosis& diagnosis, const CheckpointResult& result, const Case& wrong, int64_t rows,
-          const Judgement& judgement) {
-  add_checkpoint(diagnosis, result, wrong.wrong);
-  diagnosis.rows += rows;
-  diagnosis.explained += judgement.explained;
-  diagnosis.ratio_before = std::max(diagnosis.ratio_before, judgement.explained_before);
-  diagnosis.ratio_after = std::max(diagnosis.ratio_after, judgement.explained_ratio);
-}
 
 class SideDoctor {
  public:
@@ -82,7 +67,7 @@ class SideDoctor {
     }
     std::vector<Diagnosis> out = std::move(precisions_.diagnoses);
     for (Diagnosis& each : out) each.text = sentence(each);
-    for (Found& each : found_) {
+    for (Found& each : found_.all()) {
       each.diagnosis.text = sentence(each.diagnosis);
       out.push_back(std::move(each.diagnosis));
     }
@@ -165,28 +150,28 @@ class SideDoctor {
     std::vector<int64_t> garbage;
     for (const int64_t position : defects) {
       // Another mistake led there.
-      if (!found_.empty() && rows_.is_astray(result.name, id->second, position)) continue;
+      if (!found_.all().empty() && rows_.is_astray(result.name, id->second, position)) continue;
       if (!std::ranges::binary_search(wrong.judged, position))
         wrong.judged.insert(std::ranges::lower_bound(wrong.judged, position), position);
       (rows_.has_non_finite(result.name, position) ? garbage : wrong.wrong).push_back(position);
     }
     if (!garbage.empty() && is_decoding(result, wrong)) return;
     if (wrong.wrong.empty()) {
-      if (!garbage.empty()) add_garbage(result, garbage);
+      if (!garbage.empty()) found_.add_garbage(result, garbage);
       return;
     }
     // What was found stays; more is not looked for.
-    if ((!found_.empty() && late()) || stopped()) return;
+    if ((!found_.all().empty() && late()) || stopped()) return;
     Examination examination(wrong, Altered(side_.forwards.front()), deadline_);
-    explain(result, wrong, examination);
+    explain(result, examination);
     if (!garbage.empty() && !gives_garbage(result.name, examination, garbage))
-      add_garbage(result, garbage);
+      found_.add_garbage(result, garbage);
   }
 
   // A wrong mask may leave rows that see nothing: what explains the other rows explains their NaN.
   bool gives_garbage(const std::string& name, Examination& examination,
                      const std::vector<int64_t>& positions) const {
-    for (const Found& found : found_) {
+    for (const Found& found : found_.all()) {
       if (!found.trial || found.diagnosis.checkpoints.back() != name) continue;
       const auto altered = examination.alter(found.trial->hypothesis.alter, found.trial->ops);
       const auto judged = altered ? examination.judge(*altered, positions) : std::nullopt;
@@ -195,21 +180,13 @@ class SideDoctor {
     return false;
   }
 
-  void explain(const CheckpointResult& result, const Case& wrong, Examination& examination) {
-    for (Found& before : found_)
-      if (before.trial)
-        if (const auto again = try_again(examination, *before.trial)) {
-          join(before.diagnosis, result, wrong, std::ssize(wrong.wrong), again->judgement);
-          before.trial->ops = again->ops;
-          return;
-        }
-    if (joins_unknown(result, wrong)) return;
+  void explain(const CheckpointResult& result, Examination& examination) {
+    if (found_.joins_known(result, examination) || found_.joins_unknown(result, examination))
+      return;
     // What nothing explains does not stand in the way of what something may.
-    const auto named = std::ranges::count_if(
-        found_, [](const Found& each) { return each.diagnosis.cause != kUnknown; });
-    if (named >= options_.depth || std::ssize(found_) >= named + kMostUnknown) return;
-    const Explanation explanation = search(examination, options_.depth - static_cast<int>(named));
-    add(result, wrong, examination, explanation);
+    const int64_t named = found_.named();
+    if (named >= options_.depth || std::ssize(found_.all()) >= named + kMostUnknown) return;
+    found_.add(result, examination, search(examination, options_.depth - static_cast<int>(named)));
   }
 
   // Garbage that a wrong decoding of the weight gives.
@@ -218,151 +195,8 @@ class SideDoctor {
     all.wrong = defects_of(result);
     Examination examination(all, Altered(side_.forwards.front()), deadline_);
     const auto explanation = explain_garbage(examination);
-    if (explanation) add(result, all, examination, *explanation);
+    if (explanation) found_.add(result, examination, *explanation);
     return explanation.has_value();
-  }
-
-  void add_garbage(const CheckpointResult& result, const std::vector<int64_t>& positions) {
-    const auto before = std::ranges::find_if(
-        found_, [](const Found& found) { return found.diagnosis.cause == "garbage"; });
-    if (before != found_.end()) {
-      add_checkpoint(before->diagnosis, result, positions);
-      before->diagnosis.rows += std::ssize(positions);
-      before->diagnosis.explained += std::ssize(positions);
-      return;
-    }
-    Found made;
-    made.diagnosis = begin(result, positions);
-    made.diagnosis.cause = "garbage";
-    made.diagnosis.proved = true;
-    made.diagnosis.explained = made.diagnosis.rows;
-    made.diagnosis.parameters = {{"class", std::string("non-finite")}};
-    made.diagnosis.ratio_before = INFINITY;
-    made.diagnosis.text = "has NaN or infinity, which its inputs do not give";
-    made.diagnosis.fix =
-        "Look at what wrote this value, at divisions by zero and at numbers that are too large for "
-        "their type; 'lockstep scan' tells more of numbers that are none.";
-    found_.push_back(std::move(made));
-  }
-
-  Diagnosis begin(const CheckpointResult& result, const std::vector<int64_t>& positions) const {
-    Diagnosis out;
-    out.side = which_;
-    add_checkpoint(out, result, positions);
-    out.rows = std::ssize(positions);
-    return out;
-  }
-
-  // The same checkpoint of other layers is unknown for the same reason, as far as anybody can tell.
-  bool joins_unknown(const CheckpointResult& result, const Case& wrong) {
-    const auto tail = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
-    for (Found& before : found_)
-      if (!before.trial && before.diagnosis.cause == kUnknown &&
-          tail(before.diagnosis.checkpoint) == tail(result.name)) {
-        join(before.diagnosis, result, wrong, std::ssize(wrong.wrong), {});
-        return true;
-      }
-    return false;
-  }
-
-  void add(const CheckpointResult& result, const Case& wrong, Examination& examination,
-           const Explanation& explanation) {
-    // Of hypotheses that name a tensor: the same in another layer.
-    if (explanation.chosen.size() == 1)
-      for (Found& before : found_)
-        if (before.trial &&
-            same_mistake(before.trial->hypothesis, explanation.chosen[0].hypothesis)) {
-          join(before.diagnosis, result, wrong, std::ssize(wrong.wrong),
-               explanation.chosen[0].judgement);
-          return;
-        }
-    if (explanation.chosen.empty()) {
-      if (explanation.nearly) add_nearly(result, wrong, examination, explanation);
-      Found made;
-      made.diagnosis = begin(result, wrong.wrong);
-      made.diagnosis.ratio_before = made.diagnosis.ratio_after =
-          explanation.nearly ? explanation.nearly->judgement.ratio : examination.ratio_before();
-      made.diagnosis.text = unknown_clause(explanation);
-      if (!explanation.nearly) made.diagnosis.element = examination.work_out(nullptr);
-      if (!examination.alone()) made.diagnosis.after = start_of(examination);
-      made.diagnosis.fix =
-          examination.alone()
-              ? "Look at this operation: its inputs are right, its result is not."
-              : "Record the checkpoints between the two ('ops') to see which operation it is.";
-      finish(made, examination, explanation);
-      return;
-    }
-    Altered together = examination.base();
-    for (const Trial& trial : explanation.chosen)
-      for (const size_t op : trial.ops) trial.hypothesis.alter(together, op);
-    const auto element = examination.work_out(&together);
-    for (const Trial& trial : explanation.chosen) {
-      Found made;
-      made.diagnosis = begin(result, wrong.wrong);
-      Diagnosis& diagnosis = made.diagnosis;
-      diagnosis.cause = trial.hypothesis.cause;
-      diagnosis.parameters = trial.hypothesis.parameters;
-      diagnosis.fix = trial.hypothesis.fix;
-      diagnosis.text = trial.hypothesis.text;
-      diagnosis.explained =
-          explanation.chosen.size() > 1 ? diagnosis.rows : trial.judgement.explained;
-      diagnosis.ratio_before = examination.ratio_before();
-      diagnosis.ratio_after = explanation.chosen.back().judgement.explained_ratio;
-      diagnosis.alternatives = trial.alternatives;
-      diagnosis.element = element;
-      // A number that was found from all rows there are proves nothing by itself.
-      const bool checked =
-          trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
-      diagnosis.proved = examination.alone() && checked && !trial.contested;
-      if (!examination.alone()) diagnosis.after = start_of(examination);
-      for (const size_t op : trial.ops)
-        if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
-          add_in_order(diagnosis.layers, layer);
-      made.trial = trial;
-      finish(made, examination, explanation);
-    }
-    if (explanation.rounding) {
-      Found made;
-      made.diagnosis = begin(result, wrong.wrong);
-      tell_precision(*explanation.rounding, side_, made.diagnosis);
-      made.diagnosis.explained = made.diagnosis.rows;
-      finish(made, examination, explanation);
-    }
-  }
-
-  // One of several mistakes, of which another is not known.
-  void add_nearly(const CheckpointResult& result, const Case& wrong, Examination& examination,
-                  const Explanation& explanation) {
-    const Trial& trial = *explanation.nearly;
-    Found made;
-    made.diagnosis = begin(result, wrong.wrong);
-    made.diagnosis.cause = trial.hypothesis.cause;
-    made.diagnosis.parameters = trial.hypothesis.parameters;
-    made.diagnosis.fix = trial.hypothesis.fix;
-    made.diagnosis.text = trial.hypothesis.text;
-    made.diagnosis.explained = trial.judgement.explained;
-    made.diagnosis.ratio_before = examination.ratio_before();
-    made.diagnosis.ratio_after = trial.judgement.ratio;
-    made.diagnosis.alternatives = trial.alternatives;
-    if (const auto altered = examination.alter(trial.hypothesis.alter, trial.ops))
-      made.diagnosis.element = examination.work_out(&*altered);
-    if (!examination.alone()) made.diagnosis.after = start_of(examination);
-    finish(made, examination, explanation);
-  }
-
-  std::string start_of(Examination& examination) const {
-    parity::Replay replay(side_.forwards.front(), side_.precision, *side_.trace, side_.tokens,
-                          options_.checkpoints, threads_, products_);
-    const Case& wrong = examination.patient();
-    const auto after = replay.starts_after(wrong.value, wrong.wrong.front());
-    return after && !after->empty() ? *after : std::string("the tokens");
-  }
-
-  void finish(Found& made, const Examination& examination, const Explanation& explanation) {
-    made.diagnosis.attempts = explanation.attempts;
-    made.diagnosis.tried = explanation.tried;
-    made.diagnosis.error_before = examination.error();
-    found_.push_back(std::move(made));
   }
 
   const Comparison& comparison_;
@@ -378,7 +212,7 @@ class SideDoctor {
   const Examination::Clock::time_point deadline_;
   double usual_ = 0;  // worst error over bound, of the checkpoints that are right
   PrecisionOutcome precisions_;
-  std::vector<Found> found_;
+  FoundCauses found_{which_};
 };
 
 }  // namespace
