@@ -6,13 +6,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "base/test_effort.h"
+#include "clinic.h"
 #include "doctor/decode_hypotheses.h"
-#include "doctor/doctor.h"
-#include "lab.h"
-#include "parity/scope.h"
 
 namespace lockstep::engines {
 namespace {
@@ -71,13 +68,9 @@ class DoctorDecodings : public testing::TestWithParam<std::string> {
                                   parity::Comparison& found) {
     const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program_);
     const auto suspect = lab_->record(job_, style, patient);
-    parity::Scope scope;
-    parity::CompareOptions options;
-    options.threads = 1;
-    auto comparison = parity::compare(honest, suspect, &lab_->model(), options, &scope);
-    LS_CHECK(comparison.ok(), "{}", comparison.error().message);
-    found = *comparison;
-    return doctor::diagnose(found, scope, &lab_->model(), {.seconds = 30, .threads = 1});
+    Diagnosed made = engines::diagnose(*lab_, honest, suspect);
+    found = std::move(made.comparison);
+    return std::move(made.diagnoses);
   }
 
   // Whether the numbers that the diagnosis stands for are those that the engine had.

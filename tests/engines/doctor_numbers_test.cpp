@@ -9,12 +9,9 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "base/test_effort.h"
-#include "doctor/doctor.h"
-#include "lab.h"
-#include "parity/scope.h"
+#include "clinic.h"
 #include "subjects.h"
 
 namespace lockstep::engines {
@@ -193,16 +190,6 @@ class DoctorNumbers : public testing::TestWithParam<Subject> {
     return all[static_cast<size_t>(random_.below(std::ssize(all)))];
   }
 
-  std::vector<Diagnosis> diagnose(const trace::Trace& honest, const trace::Trace& suspect) {
-    parity::Scope scope;
-    parity::CompareOptions options;
-    options.threads = 1;
-    const auto found = parity::compare(honest, suspect, &lab_.model(), options, &scope);
-    LS_CHECK(found.ok(), "{}", found.error().message);
-    if (!found->first_defect) return {};
-    return doctor::diagnose(*found, scope, &lab_.model(), {.seconds = 30, .threads = 1});
-  }
-
   void hold_to(const std::string& set, const Style& style, int count);
 
   uint64_t seed_ = search_seed();
@@ -225,8 +212,9 @@ void DoctorNumbers::hold_to(const std::string& set, const Style& style, int coun
     const std::string value = program.value(program.ops[at].outputs[0]).name;
     SCOPED_TRACE(fmt::format("{} at {}, set {}, {}, seed {}", mistake->words, value, set,
                              style.name, seed_));
-    const auto diagnoses = diagnose(honest, lab_.record(run_, style, patient));
-    if (diagnoses.empty()) continue;
+    const Diagnosed found = diagnose(lab_, honest, lab_.record(run_, style, patient));
+    if (!found.wrong()) continue;
+    const auto& diagnoses = found.diagnoses;
     for (const Diagnosis& each : diagnoses) {
       const bool silent = each.cause == doctor::kUnknown;
       const bool right = mistake->causes.contains(each.cause);

@@ -7,13 +7,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "base/test_effort.h"
-#include "doctor/doctor.h"
-#include "lab.h"
+#include "clinic.h"
 #include "parity/replay.h"
-#include "parity/scope.h"
 #include "subjects.h"
 
 namespace lockstep::engines {
@@ -174,13 +171,7 @@ TEST_P(DoctorPairs, EachIsNamed) {
         Patient patient(program_);
         for (const PlacedBug& each : planted) each.make(patient);
         const auto suspect = lab_.record(run_, style, patient);
-        parity::Scope scope;
-        parity::CompareOptions options;
-        options.threads = 1;
-        const auto compared = parity::compare(honest, suspect, &lab_.model(), options, &scope);
-        ASSERT_TRUE(compared.ok());
-        const auto found =
-            doctor::diagnose(*compared, scope, &lab_.model(), {.seconds = 10, .threads = 1});
+        const auto found = diagnose(lab_, honest, suspect, {.seconds = 10}).diagnoses;
         bool whole = true;
         for (size_t i = 0; i < planted.size(); ++i) {
           const bool named = std::ranges::any_of(

@@ -5,12 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "base/test_effort.h"
-#include "doctor/doctor.h"
-#include "lab.h"
-#include "parity/scope.h"
+#include "clinic.h"
 
 namespace lockstep::engines {
 namespace {
@@ -40,20 +37,9 @@ class DoctorPooled : public testing::TestWithParam<std::string> {
 
   std::vector<Diagnosis> diagnose(const trace::Trace& suspect, bool search = true) {
     const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program_);
-    parity::Scope scope;
-    parity::CompareOptions options;
-    options.threads = 1;
-    const auto comparison = parity::compare(honest, suspect, &lab_->model(), options, &scope);
-    LS_CHECK(comparison.ok(), "{}", comparison.error().message);
-    wrong_ = comparison->first_defect.has_value();
-    return doctor::diagnose(*comparison, scope, &lab_->model(),
-                            {.seconds = 60, .threads = 1, .search = search});
-  }
-
-  static std::string tell(const std::vector<Diagnosis>& diagnoses) {
-    std::string out;
-    for (const Diagnosis& each : diagnoses) out += fmt::format("  {}: {}\n", each.cause, each.text);
-    return out;
+    Diagnosed found = engines::diagnose(*lab_, honest, suspect, {.seconds = 60, .search = search});
+    wrong_ = found.wrong();
+    return std::move(found.diagnoses);
   }
 
   uint64_t seed_ = search_seed();

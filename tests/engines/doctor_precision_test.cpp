@@ -7,13 +7,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "base/check.h"
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/test_effort.h"
-#include "doctor/doctor.h"
-#include "lab.h"
-#include "parity/scope.h"
+#include "clinic.h"
 #include "rewrite.h"
 
 namespace lockstep::engines {
@@ -57,19 +54,13 @@ class DoctorPrecisions : public testing::TestWithParam<CoarseModel> {
 
   std::vector<Diagnosis> diagnose(const trace::Trace& suspect) {
     const auto honest = lab_->record(job_, {.order = Order::kPairwise}, program_);
-    parity::Scope scope;
-    parity::CompareOptions options;
-    options.threads = 1;
-    const auto comparison = parity::compare(honest, suspect, &lab_->model(), options, &scope);
-    LS_CHECK(comparison.ok(), "{}", comparison.error().message);
-    wrong_ = comparison->first_defect.has_value();
-    return doctor::diagnose(*comparison, scope, &lab_->model(), {.seconds = 30, .threads = 1});
+    Diagnosed found = engines::diagnose(*lab_, honest, suspect);
+    wrong_ = found.wrong();
+    return std::move(found.diagnoses);
   }
 
   std::string tell(const std::vector<Diagnosis>& diagnoses) const {
-    std::string out = fmt::format("{}, seed {}\n", GetParam().name, seed_);
-    for (const Diagnosis& each : diagnoses) out += fmt::format("  {}: {}\n", each.cause, each.text);
-    return out;
+    return fmt::format("{}, seed {}\n{}", GetParam().name, seed_, engines::tell(diagnoses));
   }
 
   // Types that give the same numbers here cannot be told apart.
