@@ -168,7 +168,8 @@ void FoundCauses::add_chosen(const CheckpointResult& result, Examination& examin
     // A number that was found from all rows there are proves nothing by itself.
     const bool checked =
         trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
-    made.proved = examination.alone() && checked && !trial.contested;
+    const bool edges = trial.hypothesis.rounds && !trial.judgement.whole();
+    made.proved = examination.alone() && checked && !edges && !trial.contested;
     for (const size_t op : trial.ops)
       if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
         add_in_order(made.layers, layer);

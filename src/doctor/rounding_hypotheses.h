@@ -1,5 +1,5 @@
-// Rounding that is not declared, in a stretch whose inner values were not recorded: replayed with
-// what is rounded in it. Where all that an op reads was recorded, its numbers tell more
+// Rounding that is not declared, in a stretch whose inner values were not recorded, or never are:
+// replayed with what is rounded in it. Where all that an op reads was recorded, its numbers tell more
 // (find_precision.h).
 #pragma once
 

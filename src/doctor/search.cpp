@@ -75,7 +75,7 @@ class Search {
       step();
       judge_best();
     }
-    if (passing().empty() && !alone) {
+    if (passing().empty() && examination_.stretch().size() > 1) {
       try_rounding(targets.together);
       try_rounding(targets.single);
       judge_best();
