@@ -22,18 +22,9 @@ constexpr size_t kJudgedLate = 3;  // where time has run out
 constexpr size_t kMostAttempts = 1000;
 // The worst ratio must fall by at least this: an honest engine is far below the bound.
 constexpr double kMuchLess = 2.5;
-// Of the error of a row, what a number on the edge of two may leave.
-constexpr double kEdgeLeaves = 0.3;
-
-// Whether a hypothesis explains all wrong rows. Where it rounds, most of them, and nearly all of
-// the error of the others: what an engine computes beside the exact number may fall to the other
-// side.
+// Whether a hypothesis explains all wrong rows.
 bool holds(const Trial& trial, double usual) {
-  const Judgement& judgement = trial.judgement;
-  if (judgement.whole() && convinces(judgement, usual)) return true;
-  const int64_t wrong = judgement.explained + std::ssize(judgement.left);
-  return trial.hypothesis.rounds && wrong > 1 && 5 * judgement.honest >= 3 * wrong &&
-         judgement.most_left <= kEdgeLeaves;
+  return trial.judgement.whole() && convinces(trial.judgement, usual);
 }
 
 class Search {

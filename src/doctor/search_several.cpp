@@ -182,6 +182,8 @@ class SeveralCauses {
   bool explain_rest(const Trial& first, const std::vector<int64_t>& left) {
     auto altered = examination_.alter(first.hypothesis.alter, first.ops);
     if (!altered || left.empty() || first.hypothesis.cause == kUnknown) return false;
+    // Where a number on an edge falls to the other side, another number could be fitted to that.
+    if (first.hypothesis.rounds) return false;
     Case rest = examination_.patient();
     rest.wrong = left;
     if (examination_.alone() && first.error < kMayBeRounding * examination_.error() &&
@@ -191,6 +193,8 @@ class SeveralCauses {
     Explanation more = search(next, depth_ - 1);
     out_.tried += more.tried;
     if (more.chosen.empty() || more.chosen.back().judgement.breaks) return false;
+    if (std::ranges::any_of(more.chosen, [](const Trial& each) { return each.hypothesis.rounds; }))
+      return false;
     out_.chosen = {with_equals(first, trials_)};
     out_.chosen.insert(out_.chosen.end(), more.chosen.begin(), more.chosen.end());
     out_.rounding = more.rounding;
