@@ -11,11 +11,25 @@ from .capture._names import NameMap, Rule
 
 # See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
 See = Callable[[Optional[Rule], str, Any], None]
-FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax", "linear")
-_OF_TORCH = ("softmax", "linear")
+FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax", "linear", "cat", "_apply_gate")
+# Where functions are that the file of a module's class does not have: torch's, or methods of the class.
+_OF_TORCH = {"softmax": "torch.nn.functional", "linear": "torch.nn.functional", "cat": "torch"}
+_METHODS = ("_apply_gate",)
+_OF_EXPERTS = ("linear", "_apply_gate")
+
+
+def _before_sinks(arguments: Tuple[Any, ...], _: Any) -> Any:
+    """Scores that a column of sinks is put behind; None where other things are joined."""
+    parts = arguments[0]
+    if len(parts) != 2 or any(getattr(part, "dim", lambda: 0)() != 4 for part in parts):
+        return None
+    return parts[0] if parts[1].shape[-1] == 1 and parts[0].shape[:-1] == parts[1].shape[:-1] else None
+
+
 # What a rule takes of a function: of its arguments and of its results.
 _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
     "softmax_input": lambda arguments, _: arguments[0],
+    "before_sinks": _before_sinks,
     "query": lambda arguments, _: arguments[1],
     "new_keys": lambda arguments, _: arguments[2][..., -arguments[1].shape[-2] :, :],  # those before are the cache's
     "first_output": lambda _, results: results[0],
@@ -143,9 +157,10 @@ class Watcher:
 
     def _finish_experts(self, known: str, inputs: Any) -> None:
         found = self._experts.pop(known).finish(inputs[1] if len(inputs) > 1 else None)
-        for rule, name in self._rules(f"{known}:linear"):
-            if rule.take in found:
-                self._see(rule, name, found[rule.take])
+        for function in _OF_EXPERTS:
+            for rule, name in self._rules(f"{known}:{function}"):
+                if rule.take in found:
+                    self._see(rule, name, found[rule.take])
 
     def _place(self, names: List[str]) -> str:
         """Which of a shared module's names is meant: the one within the module that runs."""
@@ -215,15 +230,21 @@ class Watcher:
                 self._experts.setdefault(node.rpartition(":")[0], ExpertCalls()).add(arguments, result)
                 return
             for rule, name in rules:
-                self._see(rule, name, _OF_FUNCTIONS[rule.take](arguments, result))
+                value = _OF_FUNCTIONS[rule.take](arguments, result)
+                if value is not None:
+                    self._see(rule, name, value)
 
         try:
             for function, within in self._functions.items():
-                # torch's own, or the one of the file that the module's class is in.
-                owners = {type(module).__module__ for module in within.values()}
-                for owner in ["torch.nn.functional"] if function in _OF_TORCH else sorted(owners):
-                    if hasattr(sys.modules.get(owner), function):
-                        replace(sys.modules[owner], function, seen)
+                if function in _METHODS:
+                    owners: List[Any] = list({type(module) for module in within.values()})
+                elif function in _OF_TORCH:
+                    owners = [sys.modules.get(_OF_TORCH[function])]
+                else:  # of the file that the module's class is in
+                    owners = [sys.modules.get(name) for name in {type(module).__module__ for module in within.values()}]
+                for owner in owners:
+                    if hasattr(owner, function):
+                        replace(owner, function, seen)
             yield
         finally:
             for owner, function, original in replaced:

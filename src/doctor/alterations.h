@@ -115,6 +115,9 @@ Alteration attention_scale(double value);
 Alteration attention_scale_times(double factor);
 Alteration window(int64_t value);
 Alteration soft_cap(double value);
+Alteration without_sinks();
+// Sinks altered by head: sink(head, own numbers).
+Alteration other_sinks(std::function<double(size_t head, const std::vector<float>& own)> sink);
 Alteration kv_head(std::function<int64_t(const op::Attention&, int64_t head)> map);
 Alteration interleaved_heads();  // query head h reads key head h mod kv_heads
 using Sees = std::function<bool(const op::Attention&, int64_t position, int64_t key)>;

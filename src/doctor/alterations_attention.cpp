@@ -1,6 +1,7 @@
 // What engines get wrong in rotations and in attention.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "doctor/alterations.h"
 
@@ -120,6 +121,29 @@ Alteration soft_cap(double value) {
     attention.soft_cap = value;
     return other;
   });
+}
+
+Alteration without_sinks() {
+  return attention([](op::Attention& attention) {
+    return std::exchange(attention.sinks, std::nullopt).has_value();
+  });
+}
+
+Alteration other_sinks(std::function<double(size_t head, const std::vector<float>& own)> sink) {
+  return [sink = std::move(sink)](Altered& altered, size_t op) {
+    const auto* own = std::get_if<op::Attention>(&altered.op(op).what);
+    if (own == nullptr || !own->sinks) return false;
+    const std::vector<float> numbers = decode(*own->sinks);
+    std::vector<float> others;
+    for (size_t head = 0; head < numbers.size(); ++head)
+      others.push_back(static_cast<float>(sink(head, numbers)));
+    if (others == numbers) return false;
+    const op::Weight kept = altered.keep(*own->sinks, std::move(others));
+    return altered.change<op::Attention>(op, [&](op::Attention& attention) {
+      attention.sinks = kept;
+      return true;
+    });
+  };
 }
 
 Alteration kv_head(std::function<int64_t(const op::Attention&, int64_t head)> map) {

@@ -1,9 +1,8 @@
-// Hypotheses on embeddings, activations, sums and scales; and the list of all.
+// Hypotheses on embeddings, sums and scales; and the list of all.
 #include <algorithm>
 #include <cmath>
 
 #include "doctor/hypothesis.h"
-#include "doctor/worked_out.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -47,73 +46,6 @@ void embedding_hypotheses(const Findings& findings, size_t index, std::vector<Hy
            const int64_t other = position + offset;
            return other < 0 || other >= end ? position : other;
          })});
-}
-
-void activation_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
-  using Kind = op::Activate::Kind;
-  const op::Op& op = findings.program().ops[index];
-  const Kind own = std::get<op::Activate>(op.what).kind;
-  const auto kind_name = [](Kind kind) {
-    return kind == Kind::kSilu ? "silu" : kind == Kind::kGeluTanh ? "gelu_tanh" : "gelu_erf";
-  };
-  const std::string fix = "Look at the activation function that the feed-forward calls.";
-  const bool gated = op.inputs.size() > 1;
-  for (const Kind kind : {Kind::kSilu, Kind::kGeluTanh, Kind::kGeluErf})
-    if (kind != own)
-      out.push_back({"activation.kind",
-                     fmt::format("the function is {}, not {}", kind_name(kind), kind_name(own)),
-                     fix,
-                     {{"kind", std::string(kind_name(kind))}},
-                     activation(kind)});
-  struct Named {
-    const char* name;
-    double (*function)(double);
-  };
-  constexpr Named kOthers[] = {
-      {"relu", [](double x) { return std::max(x, 0.0); }},
-      {"gelu_quick", [](double x) { return x / (1 + std::exp(-1.702 * x)); }},
-      {"none", [](double x) { return x; }},
-      {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
-      {"tanh", [](double x) { return std::tanh(x); }},
-      {"relu_squared", [](double x) { return std::max(x, 0.0) * std::max(x, 0.0); }},
-      {"softplus", [](double x) { return std::log1p(std::exp(x)); }},
-  };
-  for (const Named& other : kOthers)
-    out.push_back({"activation.kind",
-                   fmt::format("the function is {}, not {}", other.name, kind_name(own)),
-                   fix,
-                   {{"kind", std::string(other.name)}},
-                   activation_function(other.function)});
-  if (!gated) return;
-  out.push_back({"activation.inputs_swapped",
-                 "the function is applied to up, and gate is the factor: the two are swapped",
-                 "Look at the order of gate and up.",
-                 {},
-                 keeps_inputs({1, 0})});
-  out.push_back({"activation.kind",
-                 "gate is left out: it is the function of up alone",
-                 "Look at the product of gate and up.",
-                 {{"kind", std::string("without gate")}},
-                 keeps_inputs({1})});
-  out.push_back({"activation.kind",
-                 "up is left out: it is the function of gate alone",
-                 "Look at the product of gate and up.",
-                 {{"kind", std::string("without up")}},
-                 keeps_inputs({0})});
-  out.push_back(
-      {"activation.kind",
-       "it is the function of gate times up",
-       "Look at what the function is applied to: gate alone, before the product.",
-       {{"kind", std::string("of the product")}},
-       gated_formula([](Kind kind, double gate, double up) { return function_of(kind, gate * up); },
-                     "f(gate · up)")});
-  out.push_back(
-      {"activation.kind",
-       "up is added, not multiplied with",
-       "Look at the product of gate and up.",
-       {{"kind", std::string("sum")}},
-       gated_formula([](Kind kind, double gate, double up) { return function_of(kind, gate) + up; },
-                     "f(gate) + up")});
 }
 
 // Values of the same width that the op could have read by mistake.

@@ -45,6 +45,30 @@ void later_step_hypotheses(const Findings& findings, std::vector<Hypothesis>& ou
     }
 }
 
+// Of attention that has sinks.
+void sink_hypotheses(const op::Attention& own, std::vector<Hypothesis>& out) {
+  const auto sinks = [&](const char* what, const char* value, Alteration alter) {
+    out.push_back(
+        {"attention.sinks",
+         what,
+         fmt::format("Look at where {} joins the softmax of its head's scores.", own.sinks->name),
+         {{"value", std::string(value)}},
+         std::move(alter)});
+  };
+  sinks("sinks are left out of the softmax", "left out", without_sinks());
+  sinks("sinks are multiplied by the scale of q · k", "scaled",
+        other_sinks([scale = own.scale](size_t head, const std::vector<float>& all) {
+          return scale * static_cast<double>(all[head]);
+        }));
+  sinks("sinks are zero", "zero", other_sinks([](size_t, const std::vector<float>&) { return 0; }));
+  sinks("all heads have the sink of head 0", "head 0",
+        other_sinks([](size_t, const std::vector<float>& all) { return all[0]; }));
+  sinks("a head has the sink of the next one", "next head",
+        other_sinks([](size_t head, const std::vector<float>& all) {
+          return all[(head + 1) % all.size()];
+        }));
+}
+
 }  // namespace
 
 void attention_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -131,6 +155,7 @@ void attention_hypotheses(const Findings& findings, size_t index, std::vector<Hy
                    "Look for the soft cap of the model.",
                    {{"value", 0.0}},
                    soft_cap(0)});
+  if (own.sinks) sink_hypotheses(own, out);
   later_step_hypotheses(findings, out);
   // A row of the cache that is not its position's shows from that position on, or later.
   if (findings.wrong.empty()) return;

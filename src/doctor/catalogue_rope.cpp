@@ -214,6 +214,18 @@ void rope_hypotheses(const Findings& findings, size_t index, std::vector<Hypothe
                      rope.yarn.reset();
                      return true;
                    })});
+    const bool whole = own.yarn->whole_pairs;
+    out.push_back({"rope.scaling",
+                   whole ? "the ramp of YaRN does not begin and end at whole pairs"
+                         : "the ramp of YaRN is rounded to begin and end at whole pairs",
+                   "Look at the range of pairs between YaRN's fast and slow ones, and at whether "
+                   "it is rounded.",
+                   {{"value", std::string(whole ? "not rounded" : "rounded")}},
+                   rope([](op::Rope& rope) {
+                     if (!rope.yarn) return false;
+                     rope.yarn->whole_pairs = !rope.yarn->whole_pairs;
+                     return true;
+                   })});
     out.push_back({"rope.scaling",
                    "it has neither YaRN nor another scaling",
                    scaling_fix,

@@ -40,6 +40,7 @@ struct Findings {
 // The catalogue: all hypotheses on one op that need no number from the trace, likeliest first. A
 // file for each group of ops.
 std::vector<Hypothesis> catalogue(const Findings& findings, size_t op);
+void activation_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void norm_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void weight_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void layout_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);

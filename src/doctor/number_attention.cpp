@@ -49,7 +49,7 @@ void NumberWorker::work(const op::Attention& attention) {
   else if (id_ == op_.outputs[1])
     work_score(attention);
   else
-    work_probability();
+    work_probability(attention);
 }
 
 void NumberWorker::work_score(const op::Attention& attention) {
@@ -100,23 +100,27 @@ std::vector<double> NumberWorker::line(size_t output, int64_t head, int64_t head
   return {rows->row(0) + head * keys, rows->row(0) + (head + 1) * keys};
 }
 
-void NumberWorker::work_probability() {
+void NumberWorker::work_probability(const op::Attention& attention) {
   const int64_t heads = program_.value(id_).width;
   const int64_t keys = columns_ / heads;
   const int64_t head = column_ / keys;
   const auto key = static_cast<size_t>(column_ % keys);
   const auto scores = line(1, head, heads);
   if (failed_ || key >= scores.size()) return;
-  const double largest = *std::ranges::max_element(scores);
-  double sum = 0;
+  const double sink = exec::reference::sinks_of(attention)[static_cast<size_t>(head)];
+  const bool has_sink = sink != exec::reference::kNoSink;
+  const double largest = std::max(*std::ranges::max_element(scores), sink);
+  double sum = has_sink ? std::exp(sink - largest) : 0;
   for (const double score : scores) sum += std::exp(score - largest);
   const std::string& name = program_.value(op_.outputs[1]).name;
   part(fmt::format("{}[head {}, key {}]", name, head, key), scores[key]);
   part("largest score", largest);
-  part("sum over keys of exp(score - largest)", sum);
+  const char* const keys_and_sink = has_sink ? "keys and sink" : "keys";
+  if (has_sink) part(fmt::format("sink of head {}", head), sink);
+  part(fmt::format("sum over {} of exp(score - largest)", keys_and_sink), sum);
   out_.value = std::exp(scores[key] - largest) / sum;
-  right_ = fmt::format("exp({}[head {}, key {}] - largest) / sum over keys of exp(score - largest)",
-                       name, head, key);
+  right_ = fmt::format("exp({}[head {}, key {}] - largest) / sum over {} of exp(score - largest)",
+                       name, head, key, keys_and_sink);
 }
 
 void NumberWorker::work_mix(const op::Attention& attention) {

@@ -129,7 +129,7 @@ class NumberWorker {
   void work_score(const op::Attention& attention);
   // Of scores or probabilities: one head of the position's row.
   std::vector<double> line(size_t output, int64_t head, int64_t heads);
-  void work_probability();
+  void work_probability(const op::Attention& attention);
   void work_mix(const op::Attention& attention);
 
   void work(const op::Slice& slice) {

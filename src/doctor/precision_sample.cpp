@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "doctor/worked_out.h"
 #include "exec/f64/ops.h"
+#include "op/activation.h"
 #include "quant/decode.h"
 #include "trace/checkpoints.h"
 
@@ -65,9 +65,11 @@ op::Op without_slice(const op::Program& program, const op::Op& op, int64_t width
   return out;
 }
 
-void softmax_by_table(const Grid& table, std::vector<double>& row) {
-  const double largest = *std::ranges::max_element(row);
-  double sum = 0;
+void softmax_by_table(const Grid& table, double sink, std::vector<double>& row) {
+  const double largest = std::max(*std::ranges::max_element(row), sink);
+  double sum = sink == exec::reference::kNoSink
+                   ? 0
+                   : nearest(table, std::exp(nearest(table, sink - largest)));
   for (double& x : row) sum += x = nearest(table, std::exp(nearest(table, x - largest)));
   for (double& x : row) x /= sum;
 }
@@ -242,6 +244,7 @@ Matrix PrecisionSample::attention(const Coarse& coarse, bool fused) const {
   Matrix out(recorded_.rows, recorded_.columns);
   std::ranges::fill(out.values, kNothing);
   const int64_t group = what.heads / what.kv_heads;
+  const std::vector<double> sinks = exec::reference::sinks_of(what);
   for (size_t a = 0; a < attended_.size(); ++a) {
     Attended seen = attended_[a];
     round_matrix(coarse.inputs, seen.q);
@@ -263,9 +266,9 @@ Matrix PrecisionSample::attention(const Coarse& coarse, bool fused) const {
         for (size_t p = 0; p < row.size(); ++p)
           if (std::isfinite(row[p])) row[p] = seen.scores.row(head)[p];
       if (coarse.table != nullptr)
-        softmax_by_table(*coarse.table, row);
+        softmax_by_table(*coarse.table, sinks[static_cast<size_t>(head)], row);
       else
-        exec::reference::softmax(row);
+        exec::reference::softmax(row, sinks[static_cast<size_t>(head)]);
       if (output_ == 2) {
         std::ranges::copy(row, result + head * std::ssize(row));
         continue;
@@ -285,12 +288,13 @@ Matrix PrecisionSample::activation(const Coarse& coarse) const {
   Matrix out = inputs_[0];
   for (size_t i = 0; i < out.values.size(); ++i) {
     double& x = out.values[i];
-    const bool ends = kind != op::Activate::Kind::kSilu && std::fabs(x) >= 10;
+    const bool gelu = kind == op::Activate::Kind::kGeluTanh || kind == op::Activate::Kind::kGeluErf;
+    const bool ends = gelu && std::fabs(x) >= 10;
     if (ends)
       x = x > 0 ? x : 0;
     else
-      x = nearest(*coarse.table, function_of(kind, nearest(*coarse.table, x)));
-    if (inputs_.size() > 1) x *= inputs_[1].values[i];
+      x = nearest(*coarse.table, op::activated(kind, nearest(*coarse.table, x)));
+    if (inputs_.size() > 1) x *= op::factor_of_gate(kind, inputs_[1].values[i]);
   }
   return out;
 }

@@ -151,28 +151,19 @@ void NumberWorker::work(const op::Embed& embed) {
 }
 
 void NumberWorker::work(const op::Activate& activate) {
-  static constexpr const char* kNames[] = {"silu", "gelu_tanh", "gelu_erf"};
+  static constexpr const char* kNames[] = {"silu", "gelu_tanh", "gelu_erf", "clamped_swish"};
   const double x = part(0, column_);
   right_ = fmt::format("{}({})", kNames[static_cast<size_t>(activate.kind)],
                        indexed(name_of(0), column_));
-  out_.value = function_of(activate.kind, x);
+  out_.value = op::activated(activate.kind, x);
   part(right_, out_.value);
   if (op_.inputs.size() < 2) return;
-  out_.value *= part(1, column_);
-  right_ += " · " + indexed(name_of(1), column_);
-}
-
-double function_of(op::Activate::Kind kind, double x) {
-  switch (kind) {
-    case op::Activate::Kind::kSilu:
-      return x / (1 + std::exp(-x));
-    case op::Activate::Kind::kGeluTanh:
-      return x / 2 *
-             (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case op::Activate::Kind::kGeluErf:
-      break;
-  }
-  return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+  const double y = part(1, column_);
+  const std::string second = indexed(name_of(1), column_);
+  out_.value *= op::factor_of_gate(activate.kind, y);
+  right_ += activate.kind == op::Activate::Kind::kClampedSwish
+                ? fmt::format(" · (1 + clamp({}, -7, 7))", second)
+                : " · " + second;
 }
 
 std::string place_of(const op::Program& program, op::ValueId id, int64_t column, int64_t columns) {

@@ -25,9 +25,6 @@ struct Working {
   double value = 0;  // what this gives
 };
 
-// The function of Activate.
-double function_of(op::Activate::Kind kind, double x);
-
 // Where a number stands: "head 3, key 7", "head 3, column 5", "output row 12". `columns`: of the
 // row, which is heads * keys for scores.
 std::string place_of(const op::Program& program, op::ValueId id, int64_t column, int64_t columns);

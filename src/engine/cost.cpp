@@ -25,6 +25,7 @@ int64_t weight_bytes(const op::Program& program, const op::Op& op) {
   if (const auto* linear = std::get_if<op::Linear>(&what))
     return whole(linear->weight) + whole(linear->bias);
   if (const auto* choose = std::get_if<op::Choose>(&what)) return whole(choose->bias);
+  if (const auto* attention = std::get_if<op::Attention>(&what)) return whole(attention->sinks);
   if (const auto* experts = std::get_if<op::ExpertLinear>(&what))
     return (whole(experts->weight) + whole(experts->bias)) / experts->experts *
            program.value(op.inputs[1]).width;

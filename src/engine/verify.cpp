@@ -30,6 +30,9 @@ std::vector<const op::Weight*> weights_of(const op::Program& program) {
     }
     if (const auto* choose = std::get_if<op::Choose>(&op.what); choose != nullptr && choose->bias)
       add(*choose->bias);
+    if (const auto* attention = std::get_if<op::Attention>(&op.what);
+        attention != nullptr && attention->sinks)
+      add(*attention->sinks);
     if (const auto* norm = std::get_if<op::Norm>(&op.what)) {
       add(norm->weight);
       if (norm->bias) add(*norm->bias);

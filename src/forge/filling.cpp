@@ -61,6 +61,8 @@ Filling filling_of(const gguf::TensorPlan& tensor, const Spec& spec, const model
   std::string_view name = full;
   if (name.starts_with("blk.")) name = name.substr(name.find('.', 4) + 1);
   if (name.ends_with(".bias")) return {.deviation = kBiasDeviation};
+  // As large as scores are: a sink that counts, beside keys that count.
+  if (name == "attn_sinks.weight") return {.deviation = kScoreDeviation};
   if (name.ends_with("_norm.weight")) {
     const double mean = name == "output_norm.weight" ? final_norm_gain(config)
                         : is_one_of(name, {"attn_q_norm.weight", "attn_k_norm.weight"})

@@ -83,7 +83,8 @@ Result<Plan> plan_model(const Spec& spec) {
   const quant::ModelShape shape{.layers = plan.config.layers,
                                 .heads = plan.config.heads,
                                 .kv_heads = plan.config.kv_heads,
-                                .tied_output = spec.tied};
+                                .tied_output = spec.tied,
+                                .experts = plan.config.experts.count > 0};
   for (gguf::TensorPlan& tensor : plan.tensors)
     tensor.format = &quant::info(choice.format_of(shape, tensor.name, tensor.dims));
   return plan;

@@ -34,6 +34,7 @@ quant::ModelShape shape_of(const File& source) {
   shape.heads = number(".attention.head_count");
   shape.kv_heads = number(".attention.head_count_kv");
   if (shape.kv_heads == 0) shape.kv_heads = shape.heads;
+  shape.experts = number(".expert_count") > 0;
   return shape;
 }
 

@@ -14,6 +14,7 @@ struct Architecture {
   // Where the norms of a layer are. Both blocks are added to the residual stream.
   enum class Norms {
     kBefore,          // of attention and of the feed-forward block
+    kBeforeRenamed,   // the same; files call the second post_attention_norm
     kAfter,           // of what each block gives
     kBoth,            // before and after
     kShared,          // one, before both blocks, which then stand side by side
@@ -63,8 +64,10 @@ struct Architecture {
   // Attention to the last positions alone, where the file gives a window.
   int64_t window = 0;                // where the file says nothing
   int64_t window_period = 0;         // of so many layers the last sees everything; 0: none does
+  bool yarn_whole_pairs = true;      // where the file extends the context by YaRN
   bool windowed_rope_scaled = true;  // whether windowed layers extend the context as others do
   double windowed_rope_base = 0;  // of windowed layers, where the file says nothing; 0: as others
+  bool sinks = false;             // each head has a score more than there are keys
   double score_cap = 0;           // of the scores, where the file says nothing; 0: none
   double logit_cap = 0;
   // Files of so many layers scale scores by the width of a head's part of the row, not of the head.

@@ -205,7 +205,10 @@ class Reads {
   void add(op::ValueId id, std::set<std::string>& out) const {
     for (const op::Op& op : program_.ops) {
       if (std::ranges::find(op.outputs, id) == op.outputs.end()) continue;
-      for (const op::Weight& weight : weights(op.what)) out.insert(without_layer(weight.name));
+      // Of the results of attention, sinks are read for the probabilities alone.
+      const bool reads = !std::holds_alternative<op::Attention>(op.what) || id == op.outputs[2];
+      if (reads)
+        for (const op::Weight& weight : weights(op.what)) out.insert(without_layer(weight.name));
       for (const op::ValueId input : inputs_of(op, id)) {
         const op::Value& value = program_.value(input);
         if (value.checkpoint)
@@ -243,7 +246,13 @@ class Reads {
     }
     if (const auto* choose = std::get_if<op::Choose>(&what); choose != nullptr && choose->bias)
       out = {*choose->bias};
-    if (const auto* experts = std::get_if<op::ExpertLinear>(&what)) out = {experts->weight};
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&what)) {
+      out = {experts->weight};
+      if (experts->bias) out.push_back(*experts->bias);
+    }
+    if (const auto* attention = std::get_if<op::Attention>(&what);
+        attention != nullptr && attention->sinks)
+      out = {*attention->sinks};
     return out;
   }
 

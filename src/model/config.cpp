@@ -44,6 +44,7 @@ op::Rope read_rope(ConfigReader& in, const Config& config) {
         .beta_fast = in.real_or("rope.scaling.yarn_beta_fast", 32),
         .beta_slow = in.real_or("rope.scaling.yarn_beta_slow", 1),
         .original_context = config.rope_original_context,
+        .whole_pairs = config.arch->yarn_whole_pairs,
     };
   }
   return rope;

@@ -65,7 +65,9 @@ class ForwardPass : ProgramBuilder {
     const ValueId middle =
         shared ? residual(stream, out, "attn_sum", kInner) : residual(stream, out, "attn_residual");
 
-    const ValueId read = shared ? seen : before ? norm(middle, "ffn_norm", "ffn_norm") : middle;
+    const std::string second =
+        arch_.norms == Norms::kBeforeRenamed ? "post_attention_norm" : "ffn_norm";
+    const ValueId read = shared ? seen : before ? norm(middle, "ffn_norm", second) : middle;
     out = feed_forward(read);
     if (after) out = norm(out, "ffn_post_norm", "post_ffw_norm");
     return residual(middle, out, "output");
@@ -79,7 +81,7 @@ class ForwardPass : ProgramBuilder {
       q = add(rope, {q}, value("q_rope", config_.heads * config_.head_size));
       k = add(rope, {k}, value("k_rope", config_.kv_heads * config_.head_size));
     }
-    const op::Attention attention{
+    op::Attention attention{
         .heads = config_.heads,
         .kv_heads = config_.kv_heads,
         .head_size = config_.head_size,
@@ -88,6 +90,8 @@ class ForwardPass : ProgramBuilder {
         .soft_cap = config_.score_cap,
         .window = windowed ? config_.window : 0,
     };
+    if (arch_.sinks)
+      attention.sinks = weights_.vector(prefix() + "attn_sinks.weight", config_.heads);
     const int64_t mix_width = config_.heads * config_.value_size;
     // Values are numbered, and so recorded, in order of execution.
     const ValueId scores = value("attn_scores", config_.heads, op::Value::Shape::kScores);

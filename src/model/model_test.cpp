@@ -273,6 +273,42 @@ TEST_F(ModelTest, ExpertsFollowTheArchitectureOrTheFile) {
   EXPECT_EQ(first<op::Weigh>(*load(d)).scale, 1);
 }
 
+TEST_F(ModelTest, GptOssHasSinksBiasesAndAlternatingWindows) {
+  Draft d = draft("gpt-oss");
+  d.set("gpt-oss.attention.sliding_window", 3u);
+  d.set("gpt-oss.rope.scaling.type", std::string("yarn"));
+  d.set("gpt-oss.rope.scaling.factor", 4.0f);
+  d.set("gpt-oss.rope.scaling.original_context_length", 16u);
+  const Model model = *load(d);
+  const auto attention = first<op::Attention>(model);
+  ASSERT_TRUE(attention.sinks);
+  EXPECT_EQ(attention.sinks->name, "blk.0.attn_sinks.weight");
+  EXPECT_EQ(attention.sinks->columns, attention.heads);
+  EXPECT_EQ(attention.window, 3);
+  EXPECT_EQ(first<op::Activate>(model).kind, op::Activate::Kind::kClampedSwish);
+  EXPECT_TRUE(first<op::Weigh>(model).normalize);
+  EXPECT_FALSE(first<op::Rope>(model).yarn->whole_pairs);
+  const auto experts = first<op::ExpertLinear>(model);
+  ASSERT_TRUE(experts.bias);
+  EXPECT_EQ(experts.bias->rows, 5);
+  EXPECT_EQ(experts.bias->columns, 9);
+  std::vector<int64_t> windows;
+  const op::Program program = *model.program(64);
+  for (const op::Op& op : program.ops)
+    if (const auto* found = std::get_if<op::Attention>(&op.what)) windows.push_back(found->window);
+  EXPECT_EQ(windows, (std::vector<int64_t>{3, 0}));
+
+  for (const char* name : {"attn_sinks.weight", "post_attention_norm.weight", "attn_output.bias",
+                           "attn_k.bias", "ffn_gate_inp.bias", "ffn_down_exps.bias"}) {
+    Draft lacking = d;
+    const std::string full = fmt::format("blk.1.{}", name);
+    std::erase_if(lacking.tensors, [&](const TensorPlan& t) { return t.name == full; });
+    EXPECT_SAYS(failure(lacking), fmt::format("tensor {} is missing", full));
+  }
+  d.tensor("blk.0.attn_sinks.weight").dims = {attention.heads + 1};
+  EXPECT_SAYS(failure(d), "tensor blk.0.attn_sinks.weight has shape");
+}
+
 TEST_F(ModelTest, AFileOfLlamaCanHaveExperts) {
   Draft d = draft("llama");
   d.set("llama.expert_count", 3u);

@@ -79,6 +79,7 @@ struct Rope {
     double beta_fast = 32;
     double beta_slow = 1;
     int64_t original_context = 0;
+    bool whole_pairs = true;  // the ramp between the two begins and ends at whole pairs
   };
   int64_t head_size = 0;
   int64_t dims = 0;
@@ -93,7 +94,8 @@ struct Rope {
 // Appends k and v of this step to the layer's cache, then for each head, over all positions so far:
 //   scores = scale * q · k  (soft_cap * tanh(scores / soft_cap) where there is a cap),
 //            minus infinity for positions after the token's own or out of its window
-//   probs  = softmax(scores)
+//   probs  = softmax(scores), with the head's sink as one more score where there are sinks; the
+//            sink's own share is dropped
 //   mix    = probs · v
 // Inputs q [tokens, heads * head_size], k, v [tokens, kv_heads * ...].
 // Outputs mix [tokens, heads * value_size]; scores and probs [heads, tokens, positions].
@@ -103,13 +105,18 @@ struct Attention {
   int64_t head_size = 0;
   int64_t value_size = 0;
   double scale = 1;
-  double soft_cap = 0;  // 0: none
-  int64_t window = 0;   // positions seen, the token's own included; 0: all
+  double soft_cap = 0;          // 0: none
+  int64_t window = 0;           // positions seen, the token's own included; 0: all
+  std::optional<Weight> sinks{};  // [heads]
 };
 
-// out = f(x), times a second input where there is one
+// out = f(x), times g(y) where there is a second input y (activation.h). g(y) = y but for
+// kClampedSwish, whose f(x) = min(x, 7) / (1 + exp(-1.702 min(x, 7))) and g(y) = 1 + y, where y
+// stays between -7 and 7.
 struct Activate {
-  enum class Kind { kSilu, kGeluTanh, kGeluErf };
+  enum class Kind { kSilu, kGeluTanh, kGeluErf, kClampedSwish };
+  static constexpr double kLimit = 7;
+  static constexpr double kSteepness = 1.702;
   Kind kind = Kind::kSilu;
 };
 

@@ -24,9 +24,14 @@ std::vector<double> rope_frequencies(const Rope& rope) {
   double first_slow = 0;
   double last_fast = 0;
   if (rope.yarn) {
-    last_fast = std::max(0.0, std::floor(pair_with_turns(rope, rope.yarn->beta_fast)));
-    first_slow = std::min(static_cast<double>(rope.dims - 1),
-                          std::ceil(pair_with_turns(rope, rope.yarn->beta_slow)));
+    last_fast = pair_with_turns(rope, rope.yarn->beta_fast);
+    first_slow = pair_with_turns(rope, rope.yarn->beta_slow);
+    if (rope.yarn->whole_pairs) {
+      last_fast = std::floor(last_fast);
+      first_slow = std::ceil(first_slow);
+    }
+    last_fast = std::max(0.0, last_fast);
+    first_slow = std::min(static_cast<double>(rope.dims - 1), first_slow);
   }
   std::vector<double> frequencies(static_cast<size_t>(pairs));
   for (int64_t pair = 0; pair < pairs; ++pair) {

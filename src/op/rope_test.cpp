@@ -1,5 +1,6 @@
 #include "op/rope.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -55,6 +56,28 @@ TEST(Rope, YarnKeepsFastPairsAndInterpolatesSlowOnes) {
     }
   }
   EXPECT_DOUBLE_EQ(rope_magnitude(rope), 1 + 0.1 * std::log(4));
+}
+
+TEST(Rope, TheRampOfYarnMayBeginAndEndBetweenPairs) {
+  Rope rope = plain(64);  // the numbers of gpt-oss
+  rope.base = 150000;
+  rope.position_scale = 1.0 / 32;
+  rope.yarn =
+      Rope::Yarn{.beta_fast = 32, .beta_slow = 1, .original_context = 4096, .whole_pairs = false};
+  const auto pair = [](double turns) {
+    return 32 * std::log(4096 / (turns * 2 * M_PI)) / std::log(150000.0);
+  };
+  const double begin = pair(32), end = pair(1);  // 8.09 and 17.4
+  Rope other = plain(64);
+  other.base = 150000;
+  const auto own = rope_frequencies(other), scaled = rope_frequencies(rope);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const double share = std::clamp((static_cast<double>(i) - begin) / (end - begin), 0.0, 1.0);
+    EXPECT_NEAR(scaled[i] / own[i], share / 32 + (1 - share), 1e-14) << i;
+  }
+  rope.yarn->whole_pairs = true;
+  EXPECT_NE(rope_frequencies(rope)[12], scaled[12]);
+  EXPECT_EQ(rope_frequencies(rope)[8], scaled[8]);
 }
 
 }  // namespace

@@ -100,9 +100,12 @@ struct Carry {
     each([&](int64_t t, int64_t i) {
       const double x = inputs[0]->row(t)[i];
       const bool gated = inputs.size() > 1;
-      const double factor = gated ? inputs[1]->row(t)[i] : 1;
+      const double y = gated ? inputs[1]->row(t)[i] : 0;
+      const double factor = gated ? op::factor_of_gate(activate.kind, y) : 1;
+      const double of_gate =
+          gated ? op::activated(activate.kind, x) * slope_of_gate(activate.kind, y) : 0;
       return square(slope(activate.kind, x) * factor) * of(0, t, i) +
-             (gated ? square(activated(activate.kind, x)) * of(1, t, i) : 0);
+             (gated ? square(of_gate) * of(1, t, i) : 0);
     });
   }
 

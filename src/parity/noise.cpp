@@ -168,20 +168,34 @@ struct Call {
     LS_CHECK(false, "attention is judged by its parts");
   }
 
+  // Engines put it together from a product, a sigmoid, a product and a sum, and hand each on. What
+  // is lost of y before 1 is added stays as large where the sum is small.
+  double of_clamped_swish(double x, double y, double result) const {
+    const double handed = std::max({a.activations, a.compute, kSingle});
+    const double argument = op::Activate::kSteepness * std::min(x, op::Activate::kLimit);
+    const double share = 1 / (1 + std::exp(argument));
+    const double f = op::activated(op::Activate::Kind::kClampedSwish, x);
+    return 2 * rounded_once(result, handed) + rounded_once(result * share * argument, handed) +
+           of_operand(f * std::min(std::fabs(y), op::Activate::kLimit), a);
+  }
+
   void operator()(const op::Activate& activate) const {
     // Functions are approximated, with constants, in single precision at best.
     const double function = std::max(a.compute, kSingle);
     each([&](size_t i) {
       const double x = input(0).values[i];
-      const double factor = inputs.size() > 1 ? input(1).values[i] : 1;
+      const bool gated = inputs.size() > 1;
+      const double factor = gated ? op::factor_of_gate(activate.kind, input(1).values[i]) : 1;
       const double y = out.values[i];
       // f(x) before the gate: a few roundings of itself; GELU's 1 + tanh(...) loses what cancels.
       double of_function = 9 * rounded_once(y, function);
-      if (activate.kind != op::Activate::Kind::kSilu)
+      if (activate.kind == op::Activate::Kind::kClampedSwish)
+        of_function += of_clamped_swish(x, gated ? input(1).values[i] : 0, y);
+      else if (activate.kind != op::Activate::Kind::kSilu)
         of_function += 4 * rounded_once(x * factor, function);
       else
         of_function += rounded_once(y * x, function);  // of the exponent's argument
-      if (inputs.size() > 1)
+      if (gated)
         of_function += rounded_once(y, std::max(a.activations, a.compute)) + of_operand(y, a);
       return of_function + of_operand(slope(activate.kind, x) * x * factor, a) + handed_on(y, a);
     });

@@ -51,8 +51,8 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
                 int64_t end, const Arithmetic& arithmetic, std::span<double> scores,
                 std::span<double> variance);
 void softmax_variance(std::span<const double> scores, std::span<const double> probs,
-                      std::span<const double> score_variance, const Arithmetic& arithmetic,
-                      std::span<double> variance);
+                      std::span<const double> score_variance, double sink,
+                      const Arithmetic& arithmetic, std::span<double> variance);
 void mix_values(const op::Attention& attention, std::span<const double> probs,
                 std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
                 const Arithmetic& arithmetic, double* mix, double* variance);

@@ -131,9 +131,10 @@ void score_keys(const op::Attention& attention, const Factors& q, int64_t row, i
 }
 
 void softmax_variance(std::span<const double> scores, std::span<const double> probs,
-                      std::span<const double> score_variance, const Arithmetic& a,
+                      std::span<const double> score_variance, double sink, const Arithmetic& a,
                       std::span<double> variance) {
-  const double largest = *std::ranges::max_element(scores);
+  const bool has_sink = sink != exec::reference::kNoSink;
+  const double largest = std::max(*std::ranges::max_element(scores), sink);
   double shared = 0;  // of the sum, relative
   double seen = 0;
   double total = 0;
@@ -145,6 +146,12 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
     total += powers.back();
     ++seen;
   }
+  if (has_sink) {
+    powers.push_back(std::exp(sink - largest));
+    total += powers.back();
+    ++seen;
+    shared += square(powers.back() / total) * (of_operand(sink, a) + of_operand(sink - largest, a));
+  }
   // Whatever is lost of the sum, its largest term, which is 1, stays.
   const double lost = std::sqrt(noise_of_sum(powers, a.compute, 0, true).variance +
                                 of_vanishing(seen, 0, 0, a.compute));
@@ -155,8 +162,9 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
       continue;
     }
     // A difference of scores is rounded, and so is the exponential's argument.
-    const double of_exponent =
-        square(a.compute) * (4 + square(scores[p] - largest)) + of_operand(scores[p], a);
+    const double of_exponent = square(a.compute) * (4 + square(scores[p] - largest)) +
+                               of_operand(scores[p], a) +
+                               (has_sink ? of_operand(scores[p] - largest, a) : 0);
     variance[p] =
         square(probs[p]) * (score_variance[p] + shared + of_exponent) + handed_on(probs[p], a);
   }

@@ -52,7 +52,8 @@ void check_attention() {
         std::vector<double> truth = scores;
         exec::reference::softmax(truth);
         std::vector<double> variance(scores.size());
-        softmax_variance(scores, truth, std::vector<double>(scores.size()), a, variance);
+        softmax_variance(scores, truth, std::vector<double>(scores.size()),
+                         exec::reference::kNoSink, a, variance);
         const double largest = *std::ranges::max_element(scores);
         std::vector<double> probs;
         for (int way = 0; way < 3; ++way) {

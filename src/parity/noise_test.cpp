@@ -213,7 +213,7 @@ TEST(Noise, ActivationsOverTheirRange) {
   Random random(300);
   const std::vector<double> gate = draw(random, static_cast<int64_t>(x.size()), Shape::kHeavy);
   using Kind = op::Activate::Kind;
-  for (const Kind kind : {Kind::kSilu, Kind::kGeluTanh, Kind::kGeluErf})
+  for (const Kind kind : {Kind::kSilu, Kind::kGeluTanh, Kind::kGeluErf, Kind::kClampedSwish})
     for (const bool gated : {false, true}) {
       SCOPED_TRACE(fmt::format("kind {}, gated {}", static_cast<int>(kind), gated));
       std::vector<double> out;
@@ -223,7 +223,12 @@ TEST(Noise, ActivationsOverTheirRange) {
         if (kind == Kind::kGeluTanh)
           y = 0.5F * v * (1 + std::tanh(0.7978845608F * v * (1 + 0.044715F * v * v)));
         if (kind == Kind::kGeluErf) y = 0.5F * v * (1 + std::erf(v * 0.70710678F));
-        out.push_back(static_cast<double>(gated ? y * static_cast<float>(gate[i]) : y));
+        auto factor = static_cast<float>(gate[i]);
+        if (kind == Kind::kClampedSwish) {
+          y = std::min(v, 7.0F) / (1 + std::exp(-1.702F * std::min(v, 7.0F)));
+          factor = std::clamp(factor, -7.0F, 7.0F) + 1;
+        }
+        out.push_back(static_cast<double>(gated ? y * factor : y));
       }
       std::vector<Matrix> inputs = {row_matrix(x)};
       if (gated) inputs.push_back(row_matrix(gate));
@@ -245,13 +250,18 @@ TEST(Noise, SoftmaxOfLargeScoresAndMix) {
         std::vector<double> scores = draw(random, n, Shape::kGaussian);
         for (double& s : scores) s = round_to(s * size, DType::kF32);
         std::vector<double> truth = scores;
-        reference::softmax(truth);
+        // With a sink in every second case.
+        const double sink =
+            seed % 2 == 0 ? reference::kNoSink : round_to(random.gaussian() * size, DType::kF32);
+        reference::softmax(truth, sink);
         std::vector<double> variance(scores.size());
-        softmax_variance(scores, truth, std::vector<double>(scores.size()), a, variance);
-        const auto largest = static_cast<float>(*std::ranges::max_element(scores));
+        softmax_variance(scores, truth, std::vector<double>(scores.size()), sink, a, variance);
+        const auto largest = static_cast<float>(std::max(*std::ranges::max_element(scores), sink));
         std::vector<float> powers;
         for (const double s : scores) powers.push_back(std::exp(static_cast<float>(s) - largest));
+        if (seed % 2 == 1) powers.push_back(std::exp(static_cast<float>(sink) - largest));
         const float sum = add_up(std::span<const float>(powers), order);
+        if (seed % 2 == 1) powers.pop_back();
         std::vector<double> probs;
         for (const float p : powers) probs.push_back(static_cast<double>(p / sum));
         EXPECT_LE(compare_row(probs, truth, variance, false).ratio(), 1);

@@ -27,6 +27,7 @@ struct AttentionReplay {
   int64_t last;   // position: k and v have one row more
   const Arithmetic& arithmetic;
   int threads;
+  std::vector<double> sinks = reference::sinks_of(attention);
   const op::Deviation* deviation = nullptr;
   std::span<const int64_t> step_ends = {};  // by row, where the deviation sees otherwise
 
@@ -104,9 +105,10 @@ struct AttentionReplay {
       std::vector<double> raw = row;
       std::ranges::fill(row, 0.0);
       std::ranges::copy(some(raw), some(row).begin());
-      reference::softmax(some(row));
+      const double sink = sinks[static_cast<size_t>(head)];
+      reference::softmax(some(row), sink);
       if (variance != nullptr)
-        softmax_variance(some(raw), some(row), some(score_variances), arithmetic,
+        softmax_variance(some(raw), some(row), some(score_variances), sink, arithmetic,
                          some(prob_variances));
     }
     if (part == AttentionPart::kProbs) return finish(row, prob_variances);

@@ -4,23 +4,26 @@
 #include <cmath>
 #include <numbers>
 
-#include "op/op.h"
+#include "op/activation.h"
 
 namespace lockstep::parity {
 
 // The tanh form of GELU is taken for the erf form: they differ by less than 1e-3.
 inline double slope(op::Activate::Kind kind, double x) {
-  if (kind == op::Activate::Kind::kSilu) {
-    const double s = 1 / (1 + std::exp(-x));
-    return s * (1 + x * (1 - s));
+  const bool clamped = kind == op::Activate::Kind::kClampedSwish;
+  if (clamped && x > op::Activate::kLimit) return 0;
+  if (clamped || kind == op::Activate::Kind::kSilu) {
+    const double steepness = clamped ? op::Activate::kSteepness : 1;
+    const double s = 1 / (1 + std::exp(-steepness * x));
+    return s * (1 + steepness * x * (1 - s));
   }
   const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
   return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * density;
 }
 
-inline double activated(op::Activate::Kind kind, double x) {
-  if (kind == op::Activate::Kind::kSilu) return x / (1 + std::exp(-x));
-  return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+// Of the second input's function.
+inline double slope_of_gate(op::Activate::Kind kind, double y) {
+  return kind == op::Activate::Kind::kClampedSwish && std::fabs(y) > op::Activate::kLimit ? 0 : 1;
 }
 
 }  // namespace lockstep::parity

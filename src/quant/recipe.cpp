@@ -123,8 +123,10 @@ Format choose_format(const Recipe& recipe, const ModelShape& model, std::string_
   if (tensor == "output.weight" || (embedding && model.tied_output)) {
     const bool plain = recipe.base == Format::kQ8_0 || recipe.base == Format::kMXFP4;
     format = plain ? Format::kQ8_0 : Format::kQ6_K;
-  } else if (embedding && recipe.base == Format::kMXFP4) {
-    // A 4-bit float with a power-of-two scale is too coarse for rows that are looked up.
+  } else if (recipe.base == Format::kMXFP4 &&
+             (embedding || (model.experts && tensor.find("_exps.") == tensor.npos))) {
+    // A 4-bit float with a power-of-two scale is too coarse for rows that are looked up. Beside
+    // experts it is for these alone.
     format = Format::kQ8_0;
   } else if (is("attn_v.weight")) {
     format = attn_v_format(recipe.name, format, model, layer);

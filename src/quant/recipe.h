@@ -34,6 +34,7 @@ struct ModelShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   bool tied_output = false;  // no output.weight: the embedding serves as one
+  bool experts = false;
 };
 
 // Whether recipes touch the tensor at all. Norms, biases, one-dimensional tensors, positions and

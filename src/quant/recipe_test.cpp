@@ -123,6 +123,23 @@ TEST(Recipe, OtherMixes) {
             (Mix{{"F32", 45}, {"Q2_K", 89}, {"Q3_K", 66}, {"Q6_K", 1}}));
 }
 
+// As the published files of gpt-oss have it.
+TEST(Recipe, BesideExpertsMxfp4IsForTheseAlone) {
+  ModelShape shape{.layers = 24, .heads = 64, .kv_heads = 8};
+  shape.experts = true;
+  const auto of = [&](std::string_view name, std::vector<int64_t> dims) {
+    return choose_format(recipe("MXFP4"), shape, name, dims);
+  };
+  EXPECT_EQ(of("blk.3.ffn_gate_exps.weight", {2880, 2880, 32}), Format::kMXFP4);
+  EXPECT_EQ(of("blk.3.ffn_down_exps.weight", {2880, 2880, 32}), Format::kMXFP4);
+  EXPECT_EQ(of("blk.3.ffn_down_exps.bias", {2880, 32}), Format::kF32);
+  EXPECT_EQ(of("blk.3.attn_q.weight", {2880, 4096}), Format::kQ8_0);
+  EXPECT_EQ(of("blk.3.attn_v.weight", {2880, 512}), Format::kQ8_0);
+  EXPECT_EQ(of("blk.3.attn_sinks.weight", {64}), Format::kF32);
+  EXPECT_EQ(of("token_embd.weight", {2880, 201088}), Format::kQ8_0);
+  EXPECT_EQ(of("output.weight", {2880, 201088}), Format::kQ8_0);
+}
+
 // As llama.cpp reports for the published files of Llama 3 8B and TinyLlama.
 TEST(Recipe, BitsPerWeight) {
   EXPECT_EQ(bits_per_weight(kLlama3_8b, "Q4_K_M"), "4.89");

@@ -122,6 +122,14 @@ Make window(std::function<int64_t(int64_t)> other) {
   };
 }
 
+// Scores stay right.
+Make without_sinks() {
+  return [](Patient& patient, int64_t layer, int64_t position) -> Found {
+    if (!on("attn_mix", doctor::without_sinks())(patient, layer, position)) return std::nullopt;
+    return patient.altered.op(*patient.find("attn_mix", layer)).outputs[2];
+  };
+}
+
 // The cache keeps the row of the position before.
 Make stale_cache(doctor::CacheRows which) {
   return [=](Patient& patient, int64_t layer, int64_t position) -> Found {
@@ -218,6 +226,7 @@ std::vector<Bug> make_bugs() {
             a.window = 3;
             return none;
           }))},
+      {"attention: no sinks", "attention.sinks", without_sinks()},
       {"attention: head grouping", "attention.head_map",
        on("attn_mix", doctor::interleaved_heads())},
       {"attention: sees the next", "attention.mask", on("attn_mix", doctor::sees_next())},

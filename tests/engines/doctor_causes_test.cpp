@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "clinic.h"
+#include "op/activation.h"
 
 namespace lockstep::engines {
 namespace {
@@ -179,6 +180,29 @@ TEST_F(Doctor, Attention) {
          doctor::sees([](const op::Attention&, int64_t position, int64_t key) {
            return key <= position && (key > 0 || position == 0);
          }));
+}
+
+TEST_F(Doctor, SinksAndTheirActivation) {
+  use("gpt-oss", [](forge::Spec& spec) {
+    spec.rope_scaling = {forge::RopeScaling::Kind::kYarn, 4, 16};
+    spec.window = 5;
+  });
+  expect("blk.1.attn_mix", "attention.sinks", doctor::without_sinks());
+  expect("blk.0.attn_mix", "attention.sinks",
+         doctor::other_sinks([](size_t head, const std::vector<float>& own) {
+           return own[(head + 1) % own.size()];
+         }));
+  expect("blk.1.q_rope", "rope.scaling", doctor::rope([](op::Rope& rope) {
+           rope.yarn->whole_pairs = true;
+           return true;
+         }));
+  expect("blk.0.ffn_expert_act", "activation.kind", doctor::activation(op::Activate::Kind::kSilu));
+  expect("blk.2.ffn_expert_act", "activation.kind",
+         doctor::gated_formula(
+             [](op::Activate::Kind kind, double gate, double up) {
+               return op::activated(kind, gate) * std::clamp(up, -7.0, 7.0);
+             },
+             "without 1"));
 }
 
 // A row that sees nothing is 0/0, which is no other mistake.

@@ -348,6 +348,13 @@ class HonestEngine : public exec::Executor {
         case op::Activate::Kind::kGeluErf:
           y = x / 2 * (1 + std::erf(x / std::numbers::sqrt2_v<T>));
           break;
+        case op::Activate::Kind::kClampedSwish: {
+          const T bounded = std::min(x, T(7));
+          y = bounded * (1 / (1 + std::exp(-(bounded * static_cast<T>(1.702)))));
+          if (in.size() > 1) y *= std::clamp(in[1].values[i], T(-7), T(7)) + 1;
+          out.values[i] = y;
+          continue;
+        }
       }
       out.values[i] = in.size() > 1 ? y * in[1].values[i] : y;
     }
@@ -477,6 +484,7 @@ class HonestEngine : public exec::Executor {
     scores = Rows<T>(attention.heads * count_, n);
     probs = Rows<T>(attention.heads * count_, n);
     constexpr T kNothing = -std::numeric_limits<T>::infinity();
+    const std::vector<T> sinks = attention.sinks ? vector(*attention.sinks) : std::vector<T>();
     for (int64_t head = 0; head < attention.heads; ++head) {
       const int64_t group = attention.heads / attention.kv_heads;
       const int64_t kv = deviation_.kv_head ? deviation_.kv_head(head) : head / group;
@@ -501,10 +509,14 @@ class HonestEngine : public exec::Executor {
           }
           largest = std::max(largest, score[p]);
         }
+        if (!sinks.empty()) largest = std::max(largest, sinks[static_cast<size_t>(head)]);
         if (quirk_.kind == Kind::kNoMaximum) largest = 0;
         std::vector<T> powers;
         for (int64_t p = 0; p < n; ++p) powers.push_back(std::exp(score[p] - largest));
-        const T total = sum(powers);
+        std::vector<T> with_sink = powers;
+        if (!sinks.empty())
+          with_sink.push_back(std::exp(sinks[static_cast<size_t>(head)] - largest));
+        const T total = sum(with_sink);
         for (int64_t p = 0; p < n; ++p) {
           prob[p] = powers[static_cast<size_t>(p)] / total;
           if (score[p] == kNothing && style_.masked != 0) score[p] = static_cast<T>(style_.masked);

@@ -86,14 +86,14 @@ void add_rows(std::vector<OpCase>& out) {
                        if (layer) norm.bias = b.weight(Format::kF32, 1, width);
                        b.add(norm, {b.input(2 * width, 3)}, 2 * width);
                      }});
-    for (const auto kind :
-         {op::Activate::Kind::kSilu, op::Activate::Kind::kGeluTanh, op::Activate::Kind::kGeluErf})
+    for (const auto kind : {op::Activate::Kind::kSilu, op::Activate::Kind::kGeluTanh,
+                            op::Activate::Kind::kGeluErf, op::Activate::Kind::kClampedSwish})
       for (const bool gated : {false, true})
         out.push_back({fmt::format("activation {}{} of {}", static_cast<int>(kind),
                                    gated ? ", gated," : "", width),
                        Rounding::kFloat, [=](CaseBuilder& b) {
                          std::vector<op::ValueId> inputs = {b.input(width, 4, true)};
-                         if (gated) inputs.push_back(b.input(width));
+                         if (gated) inputs.push_back(b.input(width, 5));
                          b.add(op::Activate{kind}, inputs, width);
                        }});
     out.push_back({fmt::format("add of {}", width), Rounding::kFloat, [=](CaseBuilder& b) {
@@ -200,16 +200,20 @@ void add_experts(std::vector<OpCase>& out) {
                    }});
 }
 
-void attention_case(std::vector<OpCase>& out, op::Attention attention, int64_t tokens) {
+// `sinks`: their spread; 0: none.
+void attention_case(std::vector<OpCase>& out, op::Attention attention, int64_t tokens,
+                    double sinks = 0) {
   out.push_back(
-      {fmt::format("attention of {}/{} heads of {}/{}{}{} on {} tokens", attention.heads,
+      {fmt::format("attention of {}/{} heads of {}/{}{}{}{} on {} tokens", attention.heads,
                    attention.kv_heads, attention.head_size, attention.value_size,
                    attention.window > 0 ? fmt::format(", window {},", attention.window) : "",
-                   attention.soft_cap > 0 ? ", capped," : "", tokens),
+                   attention.soft_cap > 0 ? ", capped," : "",
+                   sinks > 0 ? fmt::format(", sinks {},", sinks) : "", tokens),
        Rounding::kCache, [=](CaseBuilder& b) {
          b.tokens = tokens;
          op::Attention a = attention;
          a.scale = 1 / std::sqrt(static_cast<double>(a.head_size));
+         if (sinks > 0) a.sinks = b.weight(Format::kF32, 1, a.heads, sinks);
          const op::ValueId q = b.input(a.heads * a.head_size, 2);
          const op::ValueId k = b.input(a.kv_heads * a.head_size);
          const op::ValueId v = b.input(a.kv_heads * a.value_size);
@@ -228,6 +232,15 @@ void add_attentions(std::vector<OpCase>& out) {
                    tokens);
     attention_case(
         out, {.heads = 2, .kv_heads = 1, .head_size = 32, .value_size = 32, .soft_cap = 5}, tokens);
+    // Sinks that count, and such that take all or nothing.
+    for (const double sinks : {2.0, 200.0}) {
+      attention_case(out, {.heads = 8, .kv_heads = 1, .head_size = 64, .value_size = 64}, tokens,
+                     sinks);
+      attention_case(out, {.heads = 6, .kv_heads = 2, .head_size = 48, .value_size = 40}, tokens,
+                     sinks);
+    }
+    attention_case(out, {.heads = 4, .kv_heads = 2, .head_size = 64, .value_size = 64, .window = 7},
+                   tokens, 1);
   }
 }
 

@@ -58,8 +58,9 @@ OWN = {
     "olmoe": {"kv-heads": 4, "experts": 7, "experts-used": 3},
     "granitemoe": {"experts": 7, "experts-used": 3, "embedding-scale": 11.5, "residual-scale": 0.22,
                    "attention-scale": 0.11, "logit-scale": 7.3},
+    "gpt-oss": {"experts": 7, "experts-used": 3, "expert-size": 29, "window": 9, "layers": 4, "head-size": 16},
 }
-EXPERTS = ("qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+EXPERTS = ("qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss")
 WITH_GELU = ("gemma2", "gemma3", "phi2", "starcoder2")
 
 

@@ -24,6 +24,8 @@ LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_positi
 LONG_PHI3 = {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+# The ramp between fast and slow pairs neither begins nor ends at a whole pair.
+GPT_OSS_YARN = {**YARN, "rope_theta": 150000.0, "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False}
 
 # Name, architecture, options of the configuration, tokens, context.
 CASES = [
@@ -71,6 +73,10 @@ CASES = [
     ("olmoe", "olmoe", {}, 60, 60),
     ("olmoe, tied", "olmoe", {"tie_word_embeddings": True, "num_experts": 16, "num_experts_per_tok": 4}, 60, 60),
     ("granitemoe", "granitemoe", {}, 60, 60),
+    ("gpt-oss", "gpt-oss", {}, 60, 60),
+    ("gpt-oss, yarn", "gpt-oss", {"rope_parameters": GPT_OSS_YARN}, 100, 100),
+    ("gpt-oss, one of 65 experts, a window of 1", "gpt-oss",
+     {"num_local_experts": 65, "num_experts_per_tok": 1, "sliding_window": 1}, 20, 20),
 ]  # fmt: skip
 
 

@@ -24,7 +24,8 @@ ADDED_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight; files hold the
 
 def arch_of(config):
     """What GGUF files call the architecture."""
-    names = {"gemma3_text": "gemma3", "phi": "phi2", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+    names = {"gemma3_text": "gemma3", "phi": "phi2", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+             "gpt_oss": "gpt-oss"}  # fmt: skip
     return names.get(config.model_type, config.model_type)
 
 
@@ -100,6 +101,7 @@ def config_of(arch, options):
                      {**_common(3, 1, 67), **experts, "head_dim": 22, "moe_intermediate_size": 29, "norm_topk_prob": True}),
         "olmoe": (transformers.OlmoeConfig, {**_common(6, 3, 31), **experts, "norm_topk_prob": False}),
         "granitemoe": (transformers.GraniteMoeConfig, {**kinds["granite"][1], **local, "intermediate_size": 31}),
+        "gpt-oss": (transformers.GptOssConfig, {**_common(6, 3, 31), **local, "head_dim": 14, "sliding_window": 11}),
     }  # fmt: skip
     kind, usual = kinds[arch]
     if arch in ("glm4", "stablelm", "phi2"):
@@ -121,11 +123,18 @@ def random_model(config, seed):
         for name, weight in model.named_parameters():
             values = torch.randn(weight.shape, generator=random)
             if weight.dim() == 1:
-                zero = name.endswith("bias") or (arch_of(config) in ADDED_ONE and "norm" in name)
-                values = 0.3 * values + (0.0 if zero else 1.0)
+                zero = name.endswith(("bias", "sinks")) or (arch_of(config) in ADDED_ONE and "norm" in name)
+                values = (2.0 if name.endswith("sinks") else 0.3) * values + (0.0 if zero else 1.0)
+            elif name.endswith("_bias"):  # of experts
+                values *= 0.3
             elif "embed_tokens" not in name and "wte" not in name and "wpe" not in name:
-                fan_in = weight.shape[-1] if weight.dim() == 3 else weight.shape[0 if config.model_type == "gpt2" and "lm_head" not in name else 1]
+                from_first = config.model_type == "gpt2" and "lm_head" not in name
+                fan_in = weight.shape[0 if from_first else 1]
+                if weight.dim() == 3:
+                    fan_in = weight.shape[1 if config.model_type == "gpt_oss" else 2]
                 values *= 2 / math.sqrt(fan_in)
+                if config.model_type == "gpt_oss" and name.endswith("gate_up_proj"):
+                    values *= 3  # some beyond the limits of the activation
             weight.copy_(values)
     return model.double()
 
@@ -159,11 +168,12 @@ _NAMES = {
     "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "model.final_layernorm": "output_norm",
     "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
     # Experts
-    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.router": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.router": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.router": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }  # fmt: skip
-_AFTER_ATTENTION = ("gemma2", "gemma3", "olmo2")  # whose post_attention_layernorm is what its name says
+# Whose post_attention_layernorm has that name in files: it is what it says, or (gpt-oss) it is not.
+_AFTER_ATTENTION = ("gemma2", "gemma3", "olmo2", "gpt-oss")
 
 
 def _gguf_name(full_name, arch):
@@ -188,9 +198,19 @@ def _transposed(name, value, arch):
     return arch == "gpt2" and value.ndim == 2 and name.startswith("blk.")  # stored as [in, out] in transformers
 
 
-def _expert_tensors(full_name, value):
-    """Gate and up of all experts are one weight in transformers, the gate's rows first."""
+def _expert_tensors(full_name, value, arch):
+    """Gate and up of all experts are one weight in transformers, the gate's rows first; in gpt-oss they take turns."""
     layer = full_name.removeprefix("model.layers.").split(".")[0]
+    if arch == "gpt-oss":
+        kind = "bias" if full_name.endswith("_bias") else "weight"
+        if kind == "weight":
+            value = value.transpose(0, 2, 1)
+        if ".down_proj" in full_name:
+            yield f"blk.{layer}.ffn_down_exps.{kind}", value
+            return
+        yield f"blk.{layer}.ffn_gate_exps.{kind}", value[:, 0::2]
+        yield f"blk.{layer}.ffn_up_exps.{kind}", value[:, 1::2]
+        return
     if full_name.endswith("down_proj"):
         yield f"blk.{layer}.ffn_down_exps.weight", value
         return
@@ -209,7 +229,11 @@ def _tensors(model):
             heads_norms.setdefault(of, {})[int(head)] = weight.detach().numpy()
             continue
         if ".experts." in full_name:
-            yield from _expert_tensors(full_name, weight.detach().numpy())
+            yield from _expert_tensors(full_name, weight.detach().numpy(), arch)
+            continue
+        if full_name.endswith(".sinks"):
+            layer = full_name.removeprefix("model.layers.").split(".")[0]
+            yield f"blk.{layer}.attn_sinks.weight", weight.detach().numpy()
             continue
         name, value = _gguf_name(full_name, arch), weight.detach().numpy()
         if name.endswith("ffn_gate_inp_shexp.weight"):
@@ -353,12 +377,14 @@ def export(model, path):
             writer.add_expert_feed_forward_length(config.moe_intermediate_size)
         if arch == "qwen2moe":
             writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+        if arch == "gpt-oss":
+            writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_key_length(head_size)
         writer.add_value_length(head_size)
         writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
         writer.add_rope_freq_base(rope["rope_theta"])
-        if arch in ("gemma2", "gemma3"):
+        if arch in ("gemma2", "gemma3", "gpt-oss"):
             writer.add_sliding_window(config.sliding_window)
         if arch == "gemma2":
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
@@ -374,6 +400,8 @@ def export(model, path):
             writer.add_rope_scaling_factor(rope["factor"])
             if rope["rope_type"] == "yarn":
                 writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+                writer.add_rope_scaling_yarn_beta_fast(rope.get("beta_fast", 32.0))
+                writer.add_rope_scaling_yarn_beta_slow(rope.get("beta_slow", 1.0))
         elif rope["rope_type"] == "longrope":
             original = rope["original_max_position_embeddings"]
             writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)

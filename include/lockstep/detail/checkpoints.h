@@ -23,8 +23,8 @@ inline constexpr std::string_view kAllArchitectures = "all";
 inline constexpr std::string_view kWithPostNorms = "gemma2 gemma3 olmo2 glm4";
 inline constexpr std::string_view kWithShared = "qwen2moe";
 // A file of another architecture that has experts has the same, in place of what `kDense` has.
-inline constexpr std::string_view kWithExperts = "qwen2moe qwen3moe olmoe granitemoe";
-inline constexpr std::string_view kDense = "all but qwen2moe qwen3moe olmoe granitemoe";
+inline constexpr std::string_view kWithExperts = "qwen2moe qwen3moe olmoe granitemoe gpt-oss";
+inline constexpr std::string_view kDense = "all but qwen2moe qwen3moe olmoe granitemoe gpt-oss";
 inline constexpr std::string_view kScoresShape = "[heads, tokens, positions]";
 
 // In order of execution.
@@ -74,7 +74,9 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "frequency(i) = base^(-2i / dims), divided by the factor of the pair where the file has "
      "rope_freqs.weight or rope_factors_long.weight and rope_factors_short.weight. Numbers of a "
      "head beyond `dims` are copied. `magnitude` is 1, unless the file asks for another. Linear "
-     "scaling and YaRN change frequencies and magnitude as the file says. In gemma3 layers with a "
+     "scaling and YaRN change frequencies and magnitude as the file says. YaRN's ramp between fast "
+     "and slow pairs begins and ends at whole pairs, but in gpt-oss where it is computed to. In "
+     "gemma3 layers with a "
      "window have another base (10000, or the file's `rope.freq_base_swa`) and no scaling; in "
      "olmo2 "
      "they have no scaling. In smollm3 the last of every four layers does not rotate and has no "
@@ -91,7 +93,8 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "with the file's `attn_logit_softcapping`. Mask: minus infinity where p is after the position "
      "of token t. A layer with a window of W positions masks what is W or more before that "
      "position "
-     "too. In gemma2 the last of every two layers has no window, in gemma3 the last of every six, "
+     "too. In gemma2 and gpt-oss the last of every two layers has no window, in gemma3 the last of "
+     "every six, "
      "in "
      "olmo2 the last of every four, unless the file says otherwise. An engine may mask with any "
      "number below -5000 in place of minus infinity. Columns beyond the last position of the step "
@@ -99,7 +102,9 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "have `q` and `k` in place of the rotated ones."},
     {"blk.N.attn_probs", kScoresShape, "all", kAllArchitectures,
      "attn_probs[h, t, p] = exp(attn_scores[h, t, p]) / sum over p of exp(attn_scores[h, t, p])",
-     "The softmax of `attn_scores`: each row of positions sums to 1. Masked positions are 0."},
+     "The softmax of `attn_scores`: each row of positions sums to 1. Masked positions are 0. In "
+     "gpt-oss the sum below the line has exp(attn_sinks.weight[h]) as one more term, so that a row "
+     "sums to less than 1."},
     {"blk.N.attn_mix", "[tokens, heads * value_size]", "ops all", kAllArchitectures,
      "attn_mix[t, head h] = sum over p of attn_probs[h, t, p] * v[p, head h / (heads / kv_heads)]",
      "Before the output projection, the heads one after another. The values `v` are those of the "
@@ -121,9 +126,11 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
     {"blk.N.ffn_norm", "[tokens, width]", "ops all", "all but olmo2 phi2",
      "ffn_norm = x / sqrt(mean(x^2) + epsilon) * ffn_norm.weight",
      "x is `attn_residual`. In gpt2, stablelm and starcoder2 as `attn_norm` there, with "
-     "ffn_norm.weight and ffn_norm.bias. A file of stablelm without ffn_norm.weight has none."},
+     "ffn_norm.weight and ffn_norm.bias. A file of stablelm without ffn_norm.weight has none. "
+     "Files "
+     "of gpt-oss call the weight post_attention_norm.weight."},
     {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all",
-     "all but gpt2 phi2 starcoder2 qwen2moe qwen3moe olmoe granitemoe",
+     "all but gpt2 phi2 starcoder2 qwen2moe qwen3moe olmoe granitemoe gpt-oss",
      "ffn_gate = ffn_gate.weight · ffn_norm + ffn_gate.bias",
      "Before the activation. phi3 and glm4 take the first half of ffn_up.weight · ffn_norm + "
      "ffn_up.bias. In olmo2 the product is with `attn_residual`; where there is no `ffn_norm` "
@@ -145,7 +152,7 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "One number for each expert, before softmax or sigmoid. Files of llama can have experts too: "
      "they then have the checkpoints from here to `ffn_expert_out` in place of `ffn_gate`, "
      "`ffn_up` "
-     "and `ffn_act`."},
+     "and `ffn_act`. In gpt-oss ffn_gate_inp.bias is added."},
     {"blk.N.ffn_choice", "[tokens, experts_used]", "layers ops all", kWithExperts,
      "ffn_choice = the experts with the largest scores",
      "The numbers of the experts that a token takes, from 0 on. Their order says nothing, but all "
@@ -156,22 +163,27 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
     {"blk.N.ffn_weights", "[tokens, experts_used]", "ops all", kWithExperts,
      "ffn_weights[slot] = scale * score[ffn_choice[slot]] / sum over chosen experts of score",
      "What each chosen expert counts. The score is that of `ffn_router`, without the bias of the "
-     "choice. The sum is over the chosen experts in qwen3moe, granitemoe and llama; qwen2moe and "
+     "choice. The sum is over the chosen experts in qwen3moe, granitemoe, gpt-oss and llama; "
+     "qwen2moe "
+     "and "
      "olmoe do not divide. The file can say otherwise (`expert_weights_norm`). `scale` is the "
      "file's `expert_weights_scale`, or 1."},
     {"blk.N.ffn_expert_gate", "[tokens, experts_used * expert_feed_forward]", "ops all",
      kWithExperts, "ffn_expert_gate[slot] = ffn_gate_exps.weight[ffn_choice[slot]] · ffn_norm",
      "The chosen experts of a token one after another, in the order of `ffn_choice`. Before the "
-     "activation."},
+     "activation. In gpt-oss ffn_gate_exps.bias[ffn_choice[slot]] is added."},
     {"blk.N.ffn_expert_up", "[tokens, experts_used * expert_feed_forward]", "ops all", kWithExperts,
      "ffn_expert_up[slot] = ffn_up_exps.weight[ffn_choice[slot]] · ffn_norm",
-     "As `ffn_expert_gate`."},
+     "As `ffn_expert_gate`, in gpt-oss with ffn_up_exps.bias."},
     {"blk.N.ffn_expert_act", "[tokens, experts_used * expert_feed_forward]", "ops all",
      kWithExperts, "ffn_expert_act = silu(ffn_expert_gate) * ffn_expert_up",
-     "Number by number. silu(x) = x / (1 + exp(-x))."},
+     "Number by number. silu(x) = x / (1 + exp(-x)). In gpt-oss: (1 + u) * g / (1 + exp(-1.702 * "
+     "g)), where g is `ffn_expert_gate`, but at most 7, and u is `ffn_expert_up`, but at least -7 "
+     "and at most 7."},
     {"blk.N.ffn_expert_out", "[tokens, experts_used * width]", "ops all", kWithExperts,
      "ffn_expert_out[slot] = ffn_down_exps.weight[ffn_choice[slot]] · ffn_expert_act[slot]",
-     "Before it is multiplied by its weight."},
+     "Before it is multiplied by its weight. In gpt-oss ffn_down_exps.bias[ffn_choice[slot]] is "
+     "added."},
     {"blk.N.ffn_experts", "[tokens, width]", "ops all", kWithShared,
      "ffn_experts = sum over slots of ffn_weights[slot] * ffn_expert_out[slot]",
      "Where no expert is shared by all tokens, this sum is `ffn_out`. A file of granitemoe that "

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 FORMAT = "lockstep-names"
 VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
-TAKES = ("output", "input", "softmax_input", "query", "new_keys", "first_output", "second_output",
+TAKES = ("output", "input", "softmax_input", "before_sinks", "query", "new_keys", "first_output", "second_output",
          "third_output", "sum_of_outputs", "expert_gate", "expert_up", "expert_act", "expert_out")  # fmt: skip
 
 

@@ -355,6 +355,7 @@ class CpuExecutor : public Executor {
       const int64_t head = item / pieces;
       call.keys = cache.keys(head);
       call.values = cache.values(head);
+      if (const float* sinks = weights_.sinks(index)) call.sinks = sinks + head * group;
       call.q = row(op.inputs[0], first) + head * group * attention.head_size;
       call.out = row(op.outputs[0], first) + head * group * attention.value_size;
       if (watched) {

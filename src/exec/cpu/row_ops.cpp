@@ -65,6 +65,8 @@ struct Evaluate {
         return call.kernels.silu(x, other, call.width, call.out);
       case op::Activate::Kind::kGeluTanh:
         return call.kernels.gelu_tanh(x, other, call.width, call.out);
+      case op::Activate::Kind::kClampedSwish:
+        return call.kernels.clamped_swish(x, other, call.width, call.out);
       case op::Activate::Kind::kGeluErf:
         for (int64_t i = 0; i < call.width; ++i) {
           const double v = x[i];

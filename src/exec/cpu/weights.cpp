@@ -99,6 +99,9 @@ Result<Weights> Weights::load(const op::Program& program, const Kernels& kernels
     }
     if (const auto* choose = std::get_if<op::Choose>(&what); choose != nullptr && choose->bias)
       out.norms_[i].second = decode_all(*choose->bias);
+    if (const auto* attention = std::get_if<op::Attention>(&what);
+        attention != nullptr && attention->sinks)
+      out.norms_[i].first = decode_all(*attention->sinks);
     out.linears_[i] = panels_of(what, kernels);
     if (out.linears_[i] != nullptr) total += bytes_of(*out.linears_[i]);
   }

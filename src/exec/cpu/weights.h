@@ -54,9 +54,12 @@ class Weights {
 
   // By index of the op. Null where the op is no product.
   const PanelWeight* linear(size_t op) const { return linears_[op].get(); }
-  // Weight and bias of a Norm, the bias of a Choose, as floats.
+  // Weight and bias of a Norm, the bias of a Choose, as floats; the sinks of an Attention.
   const std::vector<float>& norm_weight(size_t op) const { return norms_[op].first; }
   const std::vector<float>& norm_bias(size_t op) const { return norms_[op].second; }
+  const float* sinks(size_t op) const {
+    return norms_[op].first.empty() ? nullptr : norms_[op].first.data();
+  }
 
  private:
   Region region_;

@@ -92,8 +92,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread; i < kHeads * call.head_size; i += kThreads)
     shared_q[i] = i < heads * call.head_size ? q[i] : 0.0f;
   if (thread < kHeads) {
-    largest[thread] = -INFINITY;
-    total[thread] = 0;
+    // A sink counts once: where there are several spans, when they are put together.
+    const bool sink = call.sinks != nullptr && call.splits == 1 && thread < heads;
+    largest[thread] = sink ? call.sinks[first_head + thread] : -INFINITY;
+    total[thread] = sink ? 1 : 0;
   }
   // Where values are short, the threads take several positions side by side.
   const int parts = D > 1 ? 1 : static_cast<int>(max(int64_t{1}, kThreads / call.value_size));
@@ -204,10 +206,11 @@ __global__ void combine_kernel(const __grid_constant__ AttentionCall call) {
   const int64_t head = blockIdx.x, t = blockIdx.y;
   const int64_t stride = call.value_size + 2;
   const float* parts = call.parts + (t * call.heads + head) * call.splits * stride;
-  float largest = -INFINITY;
+  const float sink = sink_of(call, head);
+  float largest = sink;
   for (int64_t s = 0; s < call.splits; ++s)
     largest = fmaxf(largest, parts[s * stride + call.value_size]);
-  float total = 0;
+  float total = sink != -INFINITY ? expf(sink - largest) : 0.0f;
   for (int64_t s = 0; s < call.splits; ++s) {
     const float part = parts[s * stride + call.value_size];
     if (part != -INFINITY)
@@ -241,12 +244,13 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t p = thread; p < call.positions; p += kThreads)
     if (p < range.begin || p >= range.end) scores[p] = -INFINITY;
-  float largest = -INFINITY;  // by every thread alike
+  const float sink = sink_of(call, head);
+  float largest = sink;  // by every thread alike
   for (int64_t p = range.begin; p < range.end; ++p) largest = fmaxf(largest, scores[p]);
   float sum = 0;
   for (int64_t p = range.begin + thread; p < range.end; p += kThreads)
     sum += expf(scores[p] - largest);
-  sum = block_sum(sum, shared);
+  sum = block_sum(sum, shared) + (sink != -INFINITY ? expf(sink - largest) : 0.0f);
   for (int64_t p = thread; p < call.positions; p += kThreads)
     probs[p] = p >= range.begin && p < range.end ? expf(scores[p] - largest) / sum : 0.0f;
 }

@@ -62,6 +62,7 @@ struct RowTask {
     kSilu,
     kGeluTanh,
     kGeluErf,
+    kClampedSwish,
     kAdd,
     kScale,
     kSoftCap,
@@ -203,6 +204,7 @@ struct AttentionCall {
   int64_t heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
   float scale = 1, soft_cap = 0;
   int64_t window = 0;
+  const float* sinks = nullptr;  // [heads]; null: none
   int64_t tokens = 0;
   int64_t first_row = 0, rows = 0;  // what is computed of them
   const StepState* state = nullptr;

@@ -47,6 +47,9 @@ class Describer {
       case op::Activate::Kind::kGeluErf:
         out.kind = RowTask::Kind::kGeluErf;
         break;
+      case op::Activate::Kind::kClampedSwish:
+        out.kind = RowTask::Kind::kClampedSwish;
+        break;
     }
   }
   void describe(const op::Add&, RowTask& out) const { out.kind = RowTask::Kind::kAdd; }
@@ -123,6 +126,7 @@ AttentionCall describe_attention(const Parts& parts, size_t index, const Buffers
   out.scale = static_cast<float>(attention.scale);
   out.soft_cap = static_cast<float>(attention.soft_cap);
   out.window = attention.window;
+  if (attention.sinks) out.sinks = parts.weights.vector(*attention.sinks);
   out.state = buffers.state;
   out.span = kAttentionSpan;
   return out;

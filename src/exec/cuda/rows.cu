@@ -231,8 +231,13 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
         case Kind::kSilu:
         case Kind::kGeluTanh:
         case Kind::kGeluErf:
+        case Kind::kClampedSwish:
           for_each(
-              columns, [&](int i) { return make_float2(a[i], task.b != nullptr ? b[i] : 1.0f); },
+              columns,
+              [&](int i) {
+                const float y = task.b != nullptr ? factor_of_gate(task.kind, b[i]) : 1.0f;
+                return make_float2(a[i], y);
+              },
               [&](int i, float2 at) { out[i] = activate(task.kind, at.x) * at.y; });
           break;
         case Kind::kAdd:

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "base/check.h"
 #include "base/parallel.h"
 #include "exec/reference/experts.h"
 #include "exec/reference/sums.h"
+#include "op/activation.h"
 #include "op/rope.h"
 #include "quant/decode.h"
 
@@ -135,6 +135,7 @@ struct Call {
       scores->scores = Matrix(attention.heads * out.rows, positions);
       scores->probs = Matrix(attention.heads * out.rows, positions);
     }
+    const std::vector<double> sinks = sinks_of(attention);
     const auto heads_and_tokens = [&](int64_t begin, int64_t end) {
       std::vector<double> row(static_cast<size_t>(positions));
       for (int64_t i = begin; i < end; ++i) {
@@ -144,7 +145,7 @@ struct Call {
         score_row(attention, q.row(t) + head * attention.head_size, input(1), kv_head,
                   place.positions[static_cast<size_t>(t)], row);
         if (scores != nullptr) std::ranges::copy(row, scores->scores.row(i));
-        softmax(row);
+        softmax(row, sinks[static_cast<size_t>(head)]);
         if (scores != nullptr) std::ranges::copy(row, scores->probs.row(i));
         mix_row(attention, row, input(2), kv_head, out.row(t) + head * attention.value_size);
       }
@@ -156,21 +157,9 @@ struct Call {
 
   void operator()(const op::Activate& activate) const {
     for (size_t i = 0; i < out.values.size(); ++i) {
-      const double x = input(0).values[i];
-      double y = 0;
-      switch (activate.kind) {
-        case op::Activate::Kind::kSilu:
-          y = x / (1 + std::exp(-x));
-          break;
-        case op::Activate::Kind::kGeluTanh:
-          y = 0.5 * x *
-              (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-          break;
-        case op::Activate::Kind::kGeluErf:
-          y = 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
-          break;
-      }
-      out.values[i] = inputs.size() > 1 ? y * input(1).values[i] : y;
+      const double y = op::activated(activate.kind, input(0).values[i]);
+      out.values[i] =
+          inputs.size() > 1 ? y * op::factor_of_gate(activate.kind, input(1).values[i]) : y;
     }
   }
 
@@ -265,10 +254,16 @@ void score_row(const op::Attention& attention, const double* q_head, const Matri
   }
 }
 
-void softmax(std::span<double> row) {
-  const double largest = *std::ranges::max_element(row);
+std::vector<double> sinks_of(const op::Attention& attention) {
+  if (attention.sinks) return decode_row(*attention.sinks, 0);
+  return std::vector<double>(static_cast<size_t>(attention.heads), kNoSink);
+}
+
+void softmax(std::span<double> row, double sink) {
+  const double largest = std::max(*std::ranges::max_element(row), sink);
   Sum sum;
   for (double& score : row) sum.add(score = std::exp(score - largest));
+  if (sink != kNoSink) sum.add(std::exp(sink - largest));
   const double total = sum.value();
   for (double& probability : row) probability /= total;
 }

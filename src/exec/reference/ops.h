@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -35,11 +36,15 @@ struct Seen {
 };
 Seen seen_by(const op::Attention& attention, int64_t position);
 
+// By head; kNoSink where there is none.
+inline constexpr double kNoSink = -std::numeric_limits<double>::infinity();
+std::vector<double> sinks_of(const op::Attention& attention);
+
 // The parts of Attention, for one head of one row. `row` and `probs` have k.rows or v.rows entries;
 // what the row's position does not see is minus infinity in scores and 0 in probs.
 void score_row(const op::Attention& attention, const double* q_head, const Matrix& k,
                int64_t kv_head, int64_t position, std::span<double> row);
-void softmax(std::span<double> row);
+void softmax(std::span<double> row, double sink = kNoSink);
 void mix_row(const op::Attention& attention, std::span<const double> probs, const Matrix& v,
              int64_t kv_head, double* out);
 

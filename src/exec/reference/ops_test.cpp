@@ -175,15 +175,22 @@ TEST_F(Ops, RopeTurnsPairsOfEachHeadByPositionTimesFrequency) {
 }
 
 TEST_F(Ops, AttentionIsSoftmaxOverWhatEachTokenSees) {
+  const std::vector<float> sinks = {0.5F, -2, 3, 0, -700, 1.25F};
   for (const int64_t window : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{100}})
-    for (const double cap : {0.0, 2.0}) {
+    for (const double cap : {0.0, 2.0, -1.0}) {  // -1: none, but sinks
       op::Attention attention{.heads = 6,
                               .kv_heads = 2,
                               .head_size = 5,
                               .value_size = 3,
                               .scale = 0.7,
-                              .soft_cap = cap,
+                              .soft_cap = std::max(cap, 0.0),
                               .window = window};
+      if (cap < 0)
+        attention.sinks = op::Weight{.name = "sinks",
+                                     .format = &quant::info(quant::Format::kF32),
+                                     .rows = 1,
+                                     .columns = 6,
+                                     .data = std::as_bytes(std::span(sinks))};
       const int64_t first = 4;
       const int64_t tokens = 3;
       const Matrix q = matrix(tokens, 30);
@@ -196,7 +203,8 @@ TEST_F(Ops, AttentionIsSoftmaxOverWhatEachTokenSees) {
       for (int64_t head = 0; head < 6; ++head)
         for (int64_t t = 0; t < tokens; ++t) {
           std::vector<double> expected;
-          double sum = 0;
+          double sum =
+              cap < 0 ? std::exp(static_cast<double>(sinks[static_cast<size_t>(head)])) : 0;
           for (int64_t p = 0; p < first + tokens; ++p) {
             double score = -std::numeric_limits<double>::infinity();
             const bool seen = p <= first + t && (window == 0 || p > first + t - window);
@@ -243,6 +251,41 @@ TEST_F(Ops, HugeScoresDoNotOverflow) {
   Matrix v(2, 1);
   v.values = {5, 6};
   EXPECT_EQ(run(attention, {&q, &k, &v}, 1, 1).values[0], 6);
+}
+
+TEST_F(Ops, ASinkThatIsFarAboveAllScoresLeavesNothing) {
+  const std::vector<float> sink = {1e30F};
+  op::Attention attention{.heads = 1, .kv_heads = 1, .head_size = 1, .value_size = 1};
+  attention.sinks = op::Weight{.name = "sink",
+                               .format = &quant::info(quant::Format::kF32),
+                               .rows = 1,
+                               .columns = 1,
+                               .data = std::as_bytes(std::span(sink))};
+  const Matrix q = matrix(1, 1);
+  const Matrix k = matrix(3, 1);
+  const Matrix v = matrix(3, 1);
+  EXPECT_EQ(run(attention, {&q, &k, &v}, 1, 2).values[0], 0);
+}
+
+TEST_F(Ops, TheClampedSwishHasItsLimits) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Matrix gate(1, 6), up(1, 6);
+  gate.values = {1, 7, 9, -800, kInfinity, 2};
+  up.values = {0, -1, 9, -9, 0.5, -kInfinity};
+  const op::Activate what{op::Activate::Kind::kClampedSwish};
+  const auto f = [](double x) { return x * (1 / (1 + std::exp(-1.702 * x))); };
+  const std::vector<double> alone = {f(1), f(7), f(7), 0, f(7), f(2)};
+  const std::vector<double> factors = {1, 0, 8, -6, 1.5, -6};
+  const auto single = run(what, {&gate}, 6).values;
+  const auto both = run(what, {&gate, &up}, 6).values;
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(single[i], alone[i], 1e-14);
+    EXPECT_NEAR(both[i], alone[i] * factors[i], 1e-13);
+  }
+  gate.values[0] = up.values[1] = std::numeric_limits<double>::quiet_NaN();
+  const auto broken = run(what, {&gate, &up}, 6).values;
+  EXPECT_TRUE(std::isnan(broken[0]));
+  EXPECT_TRUE(std::isnan(broken[1]));
 }
 
 TEST_F(Ops, ActivationsHaveTheirKnownValues) {

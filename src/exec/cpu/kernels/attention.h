@@ -154,8 +154,9 @@ void attend(const AttentionCall& call, int64_t first, int64_t count) {
     const float* q = call.q + pass.row(c) * call.q_stride + pass.head(c) * call.head_size;
     float* out = pass.queries + tile * call.head_size + (c - tile);
     for (int64_t d = 0; d < call.head_size; ++d) out[d * w] = q[d];
-    pass.largest[c] = kNever;
-    pass.sum[c] = 0;
+    // A sink is a score that was seen before all others, with nothing to mix.
+    pass.largest[c] = call.sinks != nullptr ? call.sinks[pass.head(c)] : kNever;
+    pass.sum[c] = call.sinks != nullptr ? 1 : 0;
   }
   for (int64_t i = 0; i < count * pass.value_width; i += 16) f_store(pass.mix + i, f_zero());
 

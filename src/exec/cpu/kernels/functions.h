@@ -90,6 +90,18 @@ void gelu_tanh(const float* x, const float* other, int64_t count, float* out) {
   });
 }
 
+// x / (1 + e^-1.702x) with x up to 7, times 1 + y with y between -7 and 7. f_min and f_max return
+// their second operand where it is a NaN.
+void clamped_swish(const float* x, const float* other, int64_t count, float* out) {
+  const F limit = f_set(7), least = f_set(-7);
+  each_lane(count, out, [&](const auto& load) {
+    const F v = f_min(limit, load(x));
+    const F y = f_sigmoid_times(v, f_mul(v, f_set(1.702f)));
+    if (other == nullptr) return y;
+    return f_mul(y, f_add(f_set(1), f_max(least, f_min(limit, load(other)))));
+  });
+}
+
 void add(const float* x, const float* y, int64_t count, float* out) {
   each_lane(count, out, [&](const auto& load) { return f_add(load(x), load(y)); });
 }

@@ -50,6 +50,7 @@ struct AttentionCall {
   // Column c is head c % heads of the row (token) c / heads; its query at q + row * q_stride + head
   // * head_size, its result likewise.
   int64_t heads = 0;
+  const float* sinks = nullptr;  // [heads]; null: none
   const float* q = nullptr;
   int64_t q_stride = 0;
   float* out = nullptr;
@@ -83,6 +84,7 @@ struct Kernels {
   // `other` may be null.
   void (*silu)(const float* x, const float* other, int64_t count, float* out);
   void (*gelu_tanh)(const float* x, const float* other, int64_t count, float* out);
+  void (*clamped_swish)(const float* x, const float* other, int64_t count, float* out);
   void (*add)(const float* x, const float* y, int64_t count, float* out);
   void (*scale)(const float* x, float factor, int64_t count, float* out);
   void (*soft_cap)(const float* x, float cap, int64_t count, float* out);

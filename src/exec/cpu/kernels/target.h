@@ -30,6 +30,7 @@ const Kernels LS_TARGET = {
     .layer_norm = layer_norm,
     .silu = silu,
     .gelu_tanh = gelu_tanh,
+    .clamped_swish = clamped_swish,
     .add = add,
     .scale = scale,
     .soft_cap = soft_cap,

@@ -42,6 +42,9 @@ class StoredWeights {
       out = {&experts->weight};
       if (experts->bias) out.push_back(&*experts->bias);
     }
+    if (const auto* attention = std::get_if<op::Attention>(&op.what);
+        attention != nullptr && attention->sinks)
+      out = {&*attention->sinks};
     return out;
   }
 
@@ -450,6 +453,10 @@ class DoubleExecutor : public Executor {
     if (wanted) {
       LS_TRY(probs_, pool_.take(part * of_a_row));
     }
+    const float* sinks = nullptr;
+    if (attention.sinks) {
+      LS_TRY(sinks, vector(*attention.sinks, vectors_[0]));
+    }
     for (int64_t first = 0; first < out.rows; first += part)
       run_attention({.q = inputs[0]->data() + first * inputs[0]->columns,
                      .k = cache.k.as<double>(),
@@ -466,7 +473,8 @@ class DoubleExecutor : public Executor {
                      .value_size = attention.value_size,
                      .scale = attention.scale,
                      .soft_cap = attention.soft_cap,
-                     .window = attention.window},
+                     .window = attention.window,
+                     .sinks = sinks},
                     stream_);
     return {};
   }

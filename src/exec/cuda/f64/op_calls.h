@@ -58,10 +58,11 @@ struct AttentionCall64 {
   double scale = 1;
   double soft_cap = 0;
   int64_t window = 0;
+  const float* sinks = nullptr;  // [heads]; null: none
 };
 void run_attention(const AttentionCall64& call, cudaStream_t stream);
 
-// out = f(x), times `y` where there is one.
+// out = f(x), times g(y) where there is a `y`.
 void run_activate(op::Activate::Kind kind, const double* x, const double* y, int64_t count,
                   double* out, cudaStream_t stream);
 void run_add(const double* x, const double* y, int64_t count, double* out, cudaStream_t stream);

@@ -122,12 +122,14 @@ __global__ void attention_kernel(const __grid_constant__ AttentionCall64 call) {
     if (lane == 0 && p < call.positions) scores[p] = seen ? score : -INFINITY;
   }
   __syncthreads();
-  double largest = -INFINITY;
+  const double sink = call.sinks != nullptr ? static_cast<double>(call.sinks[head]) : -INFINITY;
+  double largest = sink;
   for (int64_t p = threadIdx.x; p < call.positions; p += kOfABlock)
     largest = fmax(largest, scores[p]);
   largest = block_max(largest);
-  const double total =
+  double total =
       sum_over(call.positions, [&](int64_t p) { return probs[p] = exp(scores[p] - largest); });
+  if (call.sinks != nullptr) total += exp(sink - largest);
   for (int64_t p = threadIdx.x; p < call.positions; p += kOfABlock) probs[p] /= total;
   __syncthreads();
   constexpr int64_t kTogether = 8;  // positions that are added up before they join the sum
@@ -202,6 +204,16 @@ void run_activate(op::Activate::Kind kind, const double* xs, const double* facto
       case op::Activate::Kind::kGeluErf:
         y = 0.5 * x * (1 + erf(x / kRootOfTwo));
         break;
+      case op::Activate::Kind::kClampedSwish: {
+        // Not fmin, which drops a NaN.
+        constexpr double kLimit = op::Activate::kLimit;
+        const double bounded = x > kLimit ? kLimit : x;
+        y = bounded / (1 + exp(-op::Activate::kSteepness * bounded));
+        if (factors == nullptr) break;
+        const double other = factors[i];
+        out[i] = y * (1 + (other > kLimit ? kLimit : other < -kLimit ? -kLimit : other));
+        return;
+      }
     }
     out[i] = factors != nullptr ? y * factors[i] : y;
   });

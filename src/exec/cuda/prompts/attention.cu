@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kThreads)
   if (thread < kColumns) {
     const int64_t column = min(first_column + thread, columns - 1);
     ranges[thread] = seen_by(call, first_position + token(column));
-    largest[thread] = -INFINITY;
-    total[thread] = 0;
+    largest[thread] = sink_of(call, head(column));
+    total[thread] = call.sinks != nullptr ? 1 : 0;
   }
   for (int i = thread; i < kColumns * head_size; i += kThreads) {
     const int c = i / head_size, d = i % head_size;

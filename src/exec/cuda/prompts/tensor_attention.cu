@@ -38,10 +38,11 @@ __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int6
   const auto score = [&](int64_t p) { return plain_score(call, q, keys, p); };
   float most = -INFINITY;
   for (int64_t p = range.begin + lane; p < range.end; p += kWarp) most = fmaxf(most, score(p));
-  most = warp_max(most);
+  const float sink = sink_of(call, head);
+  most = fmaxf(warp_max(most), sink);
   float total = 0;
   for (int64_t p = range.begin + lane; p < range.end; p += kWarp) total += expf(score(p) - most);
-  total = warp_sum(total);
+  total = warp_sum(total) + (sink != -INFINITY ? expf(sink - most) : 0.0f);
   float* out = call.out + (t * call.heads + head) * call.value_size;
   for (int64_t d = 0; d < call.value_size; ++d) {
     float mix = 0;
@@ -173,6 +174,13 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   const int see_to[2] = {ends[upper], ends[upper + 8]};
   float mix[D / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
+  if (call.sinks != nullptr) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      most[i] = sink_of(call, head(min(first_row + upper + 8 * i, rows - 1)));
+      total[i] = lane % 4 == 0 ? 1 : 0;  // four lanes share a row
+    }
+  }
   int begin = begins[0] / kPositions * kPositions;
   int value_shift = kMostShift;  // what the sums are times, with the probabilities' bits
   int next_shift = 0;

@@ -96,6 +96,10 @@ __device__ inline Range seen_by(const AttentionCall& call, int64_t position) {
   return {call.window > 0 && end > call.window ? end - call.window : 0, end};
 }
 
+__device__ inline float sink_of(const AttentionCall& call, int64_t head) {
+  return call.sinks != nullptr ? call.sinks[head] : -INFINITY;
+}
+
 __device__ inline float finish_score(const AttentionCall& call, float sum) {
   sum *= call.scale;
   return call.soft_cap > 0 ? call.soft_cap * tanhf(sum / call.soft_cap) : sum;

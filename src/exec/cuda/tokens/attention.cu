@@ -225,8 +225,8 @@ int multiprocessors_for(const AttentionCall& call) {
 
 bool fits_token_attention(const AttentionCall& call) {
   const int bytes = call.cache.split() ? places<true>(call).end : places<false>(call).end;
-  return call.head_size % 16 == 0 && call.value_size % 8 == 0 && call.span == kSpan &&
-         call.cache.positions < INT32_MAX && bytes <= kMostShared &&
+  return call.sinks == nullptr && call.head_size % 16 == 0 && call.value_size % 8 == 0 &&
+         call.span == kSpan && call.cache.positions < INT32_MAX && bytes <= kMostShared &&
          (!call.cache.split() || max(call.head_size, call.value_size) <= SplitRow::kLongest);
 }
 

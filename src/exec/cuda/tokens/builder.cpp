@@ -72,7 +72,8 @@ class TokenPass::Builder {
       sliced_ += rows;
       return true;
     }
-    if (std::holds_alternative<op::Activate>(op.what)) {
+    if (const auto* activate = std::get_if<op::Activate>(&op.what)) {
+      if (activate->kind == op::Activate::Kind::kClampedSwish) return false;
       if (call.activated != nullptr || call.scaled != nullptr || op.inputs != outs_) return false;
       if (outs_.size() > 1 && call.products[0].weight.rows != call.products[1].weight.rows)
         return false;

@@ -162,6 +162,9 @@ Weights Weights::plan(const op::Program& program) {
     }
     if (const auto* choose = std::get_if<op::Choose>(&op.what); choose != nullptr && choose->bias)
       out.add_vector(*choose->bias);
+    if (const auto* attention = std::get_if<op::Attention>(&op.what);
+        attention != nullptr && attention->sinks)
+      out.add_vector(*attention->sinks);
     if (const auto* norm = std::get_if<op::Norm>(&op.what)) {
       out.add_vector(norm->weight);
       if (norm->bias) out.add_vector(*norm->bias);

@@ -21,7 +21,7 @@ class Weights {
 
   // The matrix of a Linear or an Embed, or those of all experts.
   WeightView matrix(const op::Weight& weight) const;
-  // A norm's weight or a bias (of experts all, one after another), as floats.
+  // A norm's weight, sinks or a bias (of experts all, one after another), as floats.
   const float* vector(const op::Weight& weight) const;
 
   // Rows as they are on the device, decoded there: [rows, columns].
