@@ -330,6 +330,26 @@ TEST_F(ModelTest, AFileOfLlamaCanHaveExperts) {
               "tensor blk.1.ffn_up_exps.weight has shape [28, 33, 2]; expected [28, 33, 3]");
 }
 
+TEST_F(ModelTest, ExpertsInOtherTensorsAreToldOf) {
+  Draft d = draft("qwen3moe");
+  d.erase_tensor("blk.0.ffn_gate_exps.weight");
+  d.tensor("blk.0.ffn_gate.0.weight").dims = {28, 9};
+  EXPECT_SAYS(failure(d),
+              "tensor blk.0.ffn_gate_exps.weight is missing; expected shape [28, 9, 5]; the file "
+              "has blk.0.ffn_gate.0.weight, a tensor for each expert, as files of 2023 do: convert "
+              "the model anew");
+  d = draft("qwen3moe");
+  d.erase_tensor("blk.1.ffn_up_exps.weight");
+  d.tensor("blk.1.ffn_gate_up_exps.weight").dims = {28, 18, 5};
+  EXPECT_SAYS(failure(d),
+              "tensor blk.1.ffn_up_exps.weight is missing; expected shape [28, 9, 5]; the file has "
+              "blk.1.ffn_gate_up_exps.weight, gate and up in one: convert the model anew without "
+              "--fuse-gate-up-exps");
+  d.erase_tensor("blk.1.ffn_down_exps.weight");
+  EXPECT_SAYS(failure(d),
+              "tensor blk.1.ffn_down_exps.weight is missing; expected shape [9, 28, 5]");
+}
+
 TEST_F(ModelTest, ExpertsThatMakeNoSenseAreToldAtOnce) {
   const auto with = [](const char* key, uint32_t value) {
     Draft d = draft("qwen3moe");
