@@ -150,7 +150,11 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
     powers.push_back(std::exp(sink - largest));
     total += powers.back();
     ++seen;
-    shared += square(powers.back() / total) * (of_operand(sink, a) + of_operand(sink - largest, a));
+    // It is a weight, which may be declared to be rounded, and an operand.
+    const double rounded =
+        a.weights && a.weights->is_plain() ? rounded_once(sink, a.weights->unit) : 0;
+    shared += square(powers.back() / total) *
+              (rounded + of_operand(sink, a) + of_operand(sink - largest, a));
   }
   // Whatever is lost of the sum, its largest term, which is 1, stays.
   const double lost = std::sqrt(noise_of_sum(powers, a.compute, 0, true).variance +

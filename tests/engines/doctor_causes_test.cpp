@@ -184,7 +184,7 @@ TEST_F(Doctor, Attention) {
 
 TEST_F(Doctor, SinksAndTheirActivation) {
   use("gpt-oss", [](forge::Spec& spec) {
-    spec.rope_scaling = {forge::RopeScaling::Kind::kYarn, 4, 16};
+    spec.rope_scaling = {forge::RopeScaling::Kind::kYarn, 4, 64};
     spec.window = 5;
   });
   expect("blk.1.attn_mix", "attention.sinks", doctor::without_sinks());
