@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "exec/f64/products.h"
+#include "parity/noise_expert_linear.h"
 #include "parity/noise_linear.h"
 #include "parity/noise_test_support.h"
 
@@ -102,6 +103,60 @@ TEST(NoiseAtLeast, SomeElementsAreAsAllAre) {
   for (int i = 0; i < 50; ++i) elements.push_back({random.below(6), random.below(70)});
   noise.find(elements, out, some);
   for (const auto& [row, column] : elements) EXPECT_EQ(some.row(row)[column], all.row(row)[column]);
+}
+
+// Products of experts are judged as products are: with the same numbers, put in the tokens' order.
+TEST(NoiseAtLeast, ExpertsAreAsTheirOwnProducts) {
+  Random random(fresh_seed());
+  for (const auto& [compute, activations] : kArithmetics)
+    for (const bool own_inputs : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}, {}, seed {}", compute, activations, fresh_seed()));
+      constexpr int64_t kExperts = 5, kUsed = 3, kRows = 37, kColumns = 64, kTokens = 11;
+      const Arithmetic a = arithmetic(compute, activations);
+      const StoredWeight stored(random, kExperts * kRows, kColumns, quant::Format::kQ8_0);
+      const StoredWeight bias(random, kExperts, kRows, quant::Format::kF32);
+      const op::ExpertLinear all{kExperts, stored.weight, bias.weight};
+      Matrix x(kTokens, own_inputs ? kUsed * kColumns : kColumns);
+      for (double& number : x.values)
+        number = static_cast<double>(static_cast<float>(random.gaussian()));
+      Matrix choice(kTokens, kUsed);
+      for (int64_t t = 0; t < kTokens; ++t)  // different ones; nobody takes the last expert
+        for (int64_t slot = 0; slot < kUsed; ++slot)
+          choice.row(t)[slot] = static_cast<double>((t * 3 + slot) % (kExperts - 1));
+      const Matrix* const inputs[] = {&x, &choice};
+      const Matrix out = exec::reference::evaluate(all, inputs, kUsed * kRows, {}, 1);
+      const Matrix exact = rounding_variance(all, inputs, out, {}, a, 1);
+      const ExpertNoise noise(all, x, choice, a, 2);
+      const Matrix least = noise.at_least(out, exec::f64::cpu_products());
+      for (size_t i = 0; i < out.values.size(); ++i) ASSERT_LE(least.values[i], exact.values[i]);
+
+      Matrix some(kTokens, kUsed * kRows);
+      const std::vector<int64_t> rows = {9, 0, 4};
+      noise.find_rows(rows, out, some);
+      for (int64_t t = 0; t < kTokens; ++t)
+        for (int64_t i = 0; i < out.columns; ++i)
+          ASSERT_EQ(some.row(t)[i], t == 0 || t == 4 || t == 9 ? exact.row(t)[i] : 0);
+      std::vector<LinearNoise::Element> elements;
+      for (int i = 0; i < 40; ++i)
+        elements.push_back({random.below(kTokens), random.below(out.columns)});
+      Matrix few(kTokens, kUsed * kRows);
+      noise.find(elements, out, few);
+      for (const auto& [row, column] : elements)
+        EXPECT_EQ(few.row(row)[column], exact.row(row)[column]);
+
+      if (a.compute < kSingle) continue;
+      const LinearNoise::Evaluated evaluated = noise.evaluate(exec::f64::cpu_products(), &out);
+      for (size_t i = 0; i < out.values.size(); ++i) {
+        EXPECT_NEAR(evaluated.value.values[i], out.values[i], 1e-13);
+        EXPECT_LE(evaluated.at_least.values[i], exact.values[i]);
+      }
+      // An expert that does not exist has no result.
+      choice.row(2)[1] = kExperts;
+      const ExpertNoise lacking(all, x, choice, a, 1);
+      const Matrix value = lacking.evaluate(exec::f64::cpu_products(), &out).value;
+      EXPECT_TRUE(std::isnan(value.row(2)[kRows]));
+      EXPECT_FALSE(std::isnan(value.row(2)[0]));
+    }
 }
 
 }  // namespace

@@ -133,8 +133,13 @@ std::optional<std::vector<OwnError>> Replay::judge_some(
     op::ValueId id, Positions positions, Settle settle,
     const std::optional<OwnError>& worst_so_far) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
-  if (settle == Settle::kWorst && deviation_of(op) == nullptr &&
-      std::holds_alternative<op::Linear>(op.what) && recorded(op.inputs[0], positions))
+  const auto all_recorded = [&](const std::vector<op::ValueId>& ids) {
+    return std::ranges::all_of(ids, [&](op::ValueId each) { return recorded(each, positions); });
+  };
+  const bool product = std::holds_alternative<op::Linear>(op.what);
+  const bool of_experts = std::holds_alternative<op::ExpertLinear>(op.what) && all_recorded({id});
+  if (settle == Settle::kWorst && deviation_of(op) == nullptr && (product || of_experts) &&
+      all_recorded(op.inputs))
     return judge_linear(id, positions, worst_so_far);
   if (std::holds_alternative<op::Choose>(op.what)) return judge_experts_chosen(id, positions);
   const auto held = hold(id, positions);

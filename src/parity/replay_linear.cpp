@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "exec/f64/ops.h"
+#include "parity/noise_expert_linear.h"
 #include "parity/noise_linear.h"
 #include "parity/replay.h"
 #include "parity/rounding.h"
@@ -20,9 +21,11 @@ bool same_numbers(const Matrix& actual, const Matrix& value) {
   return true;
 }
 
+// Noise: LinearNoise or ExpertNoise.
+template <class Noise>
 class Settling {
  public:
-  Settling(const Matrix& actual, LinearNoise::Evaluated evaluated, const LinearNoise& noise,
+  Settling(const Matrix& actual, LinearNoise::Evaluated evaluated, const Noise& noise,
            std::span<const int64_t> positions, const std::vector<bool>& tainted,
            const std::optional<OwnError>& worst_so_far, int threads, Products& products)
       : actual_(actual),
@@ -130,7 +133,7 @@ class Settling {
   const Matrix value_;
   Matrix variance_;  // exact where that was asked for, else at least
   const bool all_known_;
-  const LinearNoise& noise_;
+  const Noise& noise_;
   std::span<const int64_t> positions_;
   const std::vector<bool>& tainted_;
   std::optional<OwnError> worst_;  // of what is settled, here and before
@@ -145,31 +148,39 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(
     op::ValueId id, Positions positions, const std::optional<OwnError>& worst_so_far) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   const auto actual = actual_rows(id, positions);
-  const Estimated input = obtain(op.inputs[0], positions);
-  if (!actual || input == nullptr) return std::nullopt;
+  std::vector<Estimated> inputs;
+  std::vector<const Matrix*> values;
+  for (const op::ValueId input : op.inputs) {
+    inputs.push_back(obtain(input, positions));
+    if (inputs.back() == nullptr) return std::nullopt;
+    values.push_back(&inputs.back()->value);
+  }
+  if (!actual) return std::nullopt;
   Arithmetic arithmetic = arithmetic_of_op(op, id);
   std::vector<double> largest;
   if (arithmetic.products.scale == Scale::kTensor) {
-    largest = largest_in_steps(op.inputs[0], input->value, positions);
+    largest = largest_in_steps(op.inputs[0], *values[0], positions);
     arithmetic.largest = largest;
   }
-  const op::Linear& linear = std::get<op::Linear>(op.what);
-  const LinearNoise noise(linear, input->value, arithmetic, threads_);
-  LinearNoise::Evaluated evaluated;
-  if (arithmetic.compute < kSingle) {
-    // Our own reference is exact; then nothing has to be granted.
-    const Matrix* const inputs[] = {&input->value};
-    evaluated.value = exec::f64::evaluate(linear, inputs, program_.value(id).width, {}, threads_,
-                                          nullptr, products_);
-    evaluated.at_least = same_numbers(*actual, evaluated.value)
-                             ? Matrix(evaluated.value.rows, evaluated.value.columns)
-                             : noise.at_least(evaluated.value, products_);
-  } else {
-    evaluated = noise.evaluate(products_, &*actual);
-  }
-  return Settling(*actual, std::move(evaluated), noise, positions, input->tainted, worst_so_far,
-                  threads_, products_)
-      .run();
+  const auto judge = [&](const auto& noise) {
+    LinearNoise::Evaluated evaluated;
+    if (arithmetic.compute < kSingle) {
+      // Our own reference is exact; then nothing has to be granted.
+      evaluated.value = exec::f64::evaluate(op.what, values, program_.value(id).width, {}, threads_,
+                                            nullptr, products_);
+      evaluated.at_least = same_numbers(*actual, evaluated.value)
+                               ? Matrix(evaluated.value.rows, evaluated.value.columns)
+                               : noise.at_least(evaluated.value, products_);
+    } else {
+      evaluated = noise.evaluate(products_, &*actual);
+    }
+    return Settling(*actual, std::move(evaluated), noise, positions, inputs[0]->tainted,
+                    worst_so_far, threads_, products_)
+        .run();
+  };
+  if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+    return judge(ExpertNoise(*experts, *values[0], *values[1], arithmetic, threads_));
+  return judge(LinearNoise(std::get<op::Linear>(op.what), *values[0], arithmetic, threads_));
 }
 
 }  // namespace lockstep::parity
