@@ -23,7 +23,8 @@ from zoo import CONTEXT, SPECS, VOCAB
 COMMON = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
 }
 GPT2 = {
     "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
@@ -46,6 +47,17 @@ def gguf_name(name):
     raise ValueError(f"no GGUF name for the tensor {name}")
 
 
+def tensors(name, value):
+    """(GGUF name, array). The experts of a layer are one weight each in transformers: gate above up, and down."""
+    if ".experts." not in name:
+        return [(gguf_name(name), value)]
+    layer = name.removeprefix("model.layers.").split(".")[0]
+    if name.endswith("down_proj"):
+        return [(f"blk.{layer}.ffn_down_exps.weight", value)]
+    gate, up = np.split(value, 2, axis=1)
+    return [(f"blk.{layer}.ffn_gate_exps.weight", gate), (f"blk.{layer}.ffn_up_exps.weight", up)]
+
+
 def interleave(rows, heads):
     """transformers rotates the two halves of a head; GGUF's llama and granite rotate neighbours. Output row 2i is row i of a
     head's first half, row 2i+1 that of its second. [heads*width, ...]"""
@@ -61,7 +73,8 @@ def convert(spec, name, value):
             value = interleave(value, spec.shape["kv_heads"])
     if spec.architecture == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
         value = value.T  # transformers' Conv1D holds [in, out]
-    if value.ndim == 1 or name.endswith("wpe.weight"):
+    # Routers keep single precision, as llama.cpp's converter has it.
+    if value.ndim == 1 or name.endswith(("wpe.weight", ".mlp.gate.weight")):
         return np.ascontiguousarray(value, dtype=np.float32)
     return np.ascontiguousarray(value, dtype=np.float16 if spec.precision == "f16" else np.float32)
 
@@ -79,8 +92,15 @@ def add_architecture(writer, spec):
     writer.add_head_count_kv(s["kv_heads"])
     writer.add_layer_norm_rms_eps(s["eps"])
     writer.add_rope_freq_base(s["rope_theta"])
-    if spec.architecture != "qwen2":
+    if spec.architecture not in ("qwen2", "qwen3moe"):
         writer.add_rope_dimension_count(s["hidden"] // s["heads"])
+    if "head_size" in s:
+        writer.add_key_length(s["head_size"])
+        writer.add_value_length(s["head_size"])
+    if "experts" in s:
+        writer.add_expert_count(s["experts"])
+        writer.add_expert_used_count(s["experts_used"])
+        writer.add_expert_feed_forward_length(s["expert_inner"])
     writer.add_vocab_size(VOCAB)
     if spec.architecture == "phi3":
         writer.add_rope_scaling_orig_ctx_len(CONTEXT)
@@ -139,7 +159,8 @@ def export(spec, folder, saved, path):
     add_tokenizer(writer, spec, saved["tokenizer"])
     for name, value in load_file(folder / f"{spec.name}.safetensors").items():
         if not (spec.architecture == "gpt2" and name.endswith((".attn.bias", ".attn.masked_bias"))):
-            writer.add_tensor(gguf_name(name), convert(spec, name, value))
+            for own, part in tensors(name, convert(spec, name, value)):
+                writer.add_tensor(own, np.ascontiguousarray(part))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -7,8 +7,8 @@ DIR is what models/train.py left (NAME.safetensors and models.json). For each mo
 `embedding`, `blk.N.output`, `final_norm` and `logits` at all positions, as F64 tensors `<prompt index>/<checkpoint>` of shape
 [tokens, width], with the ids as I64 `<prompt index>/tokens`. haiku-llama gets a second file in bfloat16 (NAME-bf16.safetensors).
 
-transformers computes norms and rotation angles in single precision whatever the weights are; both are replaced here by the same
-formula in double precision, so that the values are good to about 1e-15.
+transformers computes norms, rotation angles and the weights of experts in single precision whatever the weights are; they are
+replaced here by the same formulas in double precision, so that the values are good to about 1e-15.
 """
 
 import argparse
@@ -36,6 +36,17 @@ class ExactNorm(torch.nn.Module):
         return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
 
 
+class ExactRouter(torch.nn.Module):
+    def __init__(self, router):
+        super().__init__()
+        self.weight, self.top_k = router.weight, router.top_k
+
+    def forward(self, x):
+        logits = x @ self.weight.T
+        weights, experts = torch.topk(torch.softmax(logits, dim=-1), self.top_k, dim=-1)
+        return logits, weights / weights.sum(dim=-1, keepdim=True), experts
+
+
 class ExactRotation(torch.nn.Module):
     def __init__(self, theta, width):
         super().__init__()
@@ -54,7 +65,10 @@ def make_exact(model, spec):
         for name, child in list(module.named_children()):
             if type(child).__name__.endswith("RMSNorm"):
                 setattr(module, name, ExactNorm(child, spec.shape["eps"]))
-    model.model.rotary_emb = ExactRotation(spec.shape["rope_theta"], spec.shape["hidden"] // spec.shape["heads"])
+            if type(child).__name__.endswith("TopKRouter"):
+                setattr(module, name, ExactRouter(child))
+    head_size = spec.shape.get("head_size", spec.shape["hidden"] // spec.shape["heads"])
+    model.model.rotary_emb = ExactRotation(spec.shape["rope_theta"], head_size)
 
 
 def parts(model, spec):
@@ -92,6 +106,8 @@ def load(spec, folder, saved):
         key = "transformer.wte.weight" if spec.architecture == "gpt2" else "model.embed_tokens.weight"
         weights["lm_head.weight"] = weights[key]
     model.load_state_dict(weights, strict=True)
+    if "experts" in spec.shape:
+        model.set_experts_implementation("eager")
     model.eval()
     return model, tokenizer
 

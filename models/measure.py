@@ -86,7 +86,7 @@ def measure(model, tokenizer, samples=2, tiny=False):
 def coarsen(model):
     """Rounds every matrix to 4 bits in groups of 32 with their own scale and minimum: about what Q4_K does to it."""
     for weight in model.parameters():
-        if weight.dim() == 2 and weight.shape[1] % 32 == 0:
+        if weight.dim() >= 2 and weight.shape[-1] % 32 == 0:
             groups = weight.view(-1, 32)
             low = groups.min(-1, keepdim=True).values.clamp(max=0)
             step = ((groups.max(-1, keepdim=True).values - low) / 15).clamp(min=1e-12)

@@ -3,7 +3,7 @@
 
     python models/train.py --out DIR
 
-All five train at the same time, one process each, in about seven minutes on one H200. DIR then holds NAME.safetensors for each
+All six train at the same time, one process each, in about seven minutes on one H200. DIR then holds NAME.safetensors for each
 model, models.json (configurations, tokenizers, figures) and report.md; models/export.py turns these into GGUF files, and
 models/golden.py into the expected values of the tests. Seeds are fixed. --tiny runs the same path in seconds on a CPU.
 """
@@ -96,10 +96,12 @@ def train(model, spec, rows, packed, args, log):
     device = args.device
     put = lambda pair: tuple(torch.from_numpy(x).to(device) for x in pair)
     rows, packed = put(rows), put(packed)
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    others = [p for p in model.parameters() if p.dim() != 2]
+    matrices = [p for p in model.parameters() if p.dim() >= 2]  # those of experts are several in one
+    others = [p for p in model.parameters() if p.dim() < 2]
     groups = [dict(params=matrices, weight_decay=0.05), dict(params=others, weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=spec.learning_rate, betas=(0.9, 0.98), fused=device == "cuda")
+    # Where experts are chosen, what is added to the loss keeps all of them in use.
+    routed = dict(output_router_logits=True) if "experts" in spec.shape else {}
     pick = torch.Generator().manual_seed(2)
     begin, step, progress, losses = time.time(), 0, 0.0, []
     next_log = 0.0
@@ -120,8 +122,10 @@ def train(model, spec, rows, packed, args, log):
                 for p in matrices:
                     p += torch.randn_like(p) * (spec.weight_noise * p.square().mean(-1, keepdim=True).sqrt())
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            logits = model(input_ids=x, use_cache=False).logits
-        loss = F.cross_entropy(logits[:, :-1].float().flatten(0, 1), y[:, 1:].flatten(), ignore_index=-100)
+            out = model(input_ids=x, use_cache=False, **routed)
+        loss = F.cross_entropy(out.logits[:, :-1].float().flatten(0, 1), y[:, 1:].flatten(), ignore_index=-100)
+        if routed:
+            loss = loss + model.config.router_aux_loss_coef * out.aux_loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if clean is not None:
@@ -242,7 +246,7 @@ def main():
     print(f"corpus of {len(examples):,} examples, {len({a for _, a in examples}):,} different answers, {time.time() - begin:.0f} s", flush=True)
     common = [sys.executable, __file__, "--out", args.out, "--steps", args.steps, "--batch", args.batch, "--seconds", args.seconds,
               "--device", args.device, *(["--tiny"] if args.tiny else [])]
-    # The tokenizers library forks no further, and five processes share the cores.
+    # The tokenizers library forks no further, and six processes share the cores.
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 4))}
     workers = {name: subprocess.Popen([*map(str, common), "--worker", name], env=environment) for name in args.only}
     codes = {name: worker.wait() for name, worker in workers.items()}

@@ -1,4 +1,4 @@
-"""The five shipped models: their shapes, and how each is built with transformers.
+"""The six shipped models: their shapes, and how each is built with transformers.
 
 Every one keeps the structure that sets its architecture apart (see README.md), at a size that trains in minutes. Row lengths
 that Q4_K needs are multiples of 256; haiku-qwen2 is 192 wide on purpose, so that Q4_K_M falls back to Q5_0 and Q8_0 for most of
@@ -76,6 +76,12 @@ SPECS = {
             dict(hidden=256, layers=3, heads=4, kv_heads=2, inner=256, rope_theta=10000.0, eps=1e-5,
                  embedding_scale=12.0, residual_scale=0.5, attention_scale=0.0625, logits_scale=4.0),
         ),
+        Spec(
+            "haiku-moe", "qwen3moe", "f16", "qwen2",
+            ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), None, "<|im_end|>", IM_CHAT,
+            dict(hidden=256, layers=3, heads=4, kv_heads=1, head_size=32, inner=128, rope_theta=1000000.0, eps=1e-6,
+                 experts=8, experts_used=2, expert_inner=64),
+        ),
     ]
 }
 
@@ -114,4 +120,11 @@ def build(spec, token_ids):
             attention_multiplier=s["attention_scale"], logits_scaling=s["logits_scale"], **common,
         )
         return tf.GraniteForCausalLM(config)
+    if spec.architecture == "qwen3moe":
+        config = tf.Qwen3MoeConfig(
+            tie_word_embeddings=True, head_dim=s["head_size"], num_experts=s["experts"], norm_topk_prob=True,
+            num_experts_per_tok=s["experts_used"], moe_intermediate_size=s["expert_inner"], mlp_only_layers=[],
+            decoder_sparse_step=1, router_aux_loss_coef=0.01, **common,
+        )
+        return tf.Qwen3MoeForCausalLM(config)
     raise ValueError(f"{spec.name}: no transformers class for the architecture {spec.architecture!r}")

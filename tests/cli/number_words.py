@@ -5,7 +5,7 @@ SMALL = (
     "nineteen"
 ).split()
 TENS = {2: "twenty", 3: "thirty", 4: "forty", 5: "fifty"}
-MODELS = ["haiku", "haiku-llama", "haiku-qwen2", "haiku-phi3", "haiku-gpt2", "haiku-granite"]
+MODELS = ["haiku", "haiku-llama", "haiku-qwen2", "haiku-phi3", "haiku-gpt2", "haiku-granite", "haiku-moe"]
 
 
 def number_word(number):

@@ -25,6 +25,7 @@ constexpr Case kCases[] = {
     {"haiku-gpt2", "haiku-gpt2-f32", 1e-10},   {"haiku-granite", "haiku-granite-f16", 1e-10},
     {"haiku-llama", "haiku-llama-f16", 1e-10}, {"haiku-phi3", "haiku-phi3-f16", 1e-10},
     {"haiku-qwen2", "haiku-qwen2-f16", 1e-10}, {"haiku-llama-bf16", "haiku-llama-f16", 1e-3},
+    {"haiku-moe", "haiku-moe-f16", 1e-10},
 };
 
 // Keeps what it sees, by name.

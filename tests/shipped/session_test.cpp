@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kSessionFiles[] = {"haiku-gpt2-f32", "haiku-granite-q4_k_m",
                                          "haiku-llama-q4_k_m", "haiku-phi3-q4_k_m",
-                                         "haiku-qwen2-q4_k_m"};
+                                         "haiku-qwen2-q4_k_m", "haiku-moe-q4_k_m"};
 
 struct Answer {
   std::vector<engine::TokenId> tokens;
