@@ -161,6 +161,17 @@ void declare_sizes(CLI::App& app, Flags& flags) {
           "Width of an expert; 0: that of the feed-forward part");
   set.add(app, "--shared-expert-size", &Spec::shared_feed_forward,
           "Width of the expert that all tokens share; 0: there is none");
+  set.add(app, "--dense-layers", &Spec::dense_layers,
+          "How many of the first layers have no experts");
+  set.add(app, "--expert-groups", &Spec::expert_groups, "Groups of experts; 0: none");
+  set.add(app, "--expert-groups-used", &Spec::expert_groups_used,
+          "Groups that a token's experts come from");
+  set.add(app, "--expert-scale", &Spec::expert_scale, "Factor of the chosen experts' weights");
+  set.add_flag(app, "--sigmoid-experts", &Spec::sigmoid_experts,
+               "Scores of experts by the sigmoid, with a sum of 1, as in DeepSeek V3");
+  set.add(app, "--latent", &Spec::latent,
+          "Short row that latent attention makes keys and values from; 0: the width");
+  set.add(app, "--query-latent", &Spec::query_latent, "The same of its queries; 0: none");
   flags.vocabulary = set.add(app, "--vocab", &Spec::vocabulary,
                              "Tokens (default with --tokenizer: as many as that has)");
   set.add(app, "--context", &Spec::context, "Trained context");

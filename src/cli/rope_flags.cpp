@@ -55,8 +55,9 @@ Result<forge::RopeScaling> parse_rope_scaling(std::string_view text) {
     good = parts.size() == 2 && parse_whole(parts[1], scaling.factor);
   } else if (parts[0] == "yarn") {
     scaling.kind = Kind::kYarn;
-    good = parts.size() == 3 && parse_whole(parts[1], scaling.factor) &&
-           parse_whole(parts[2], scaling.original_context);
+    good = (parts.size() == 3 || parts.size() == 4) && parse_whole(parts[1], scaling.factor) &&
+           parse_whole(parts[2], scaling.original_context) &&
+           (parts.size() == 3 || parse_whole(parts[3], scaling.sharpening));
   }
   if (!good) return error("--rope-scaling: found '{}', expected {}", text, kRopeScalingForms);
   return scaling;

@@ -10,7 +10,8 @@ namespace lockstep::cli {
 
 inline constexpr const char* kRopeFactorForms =
     "none, llama3[:FACTOR[:CONTEXT]], long-short:CONTEXT";
-inline constexpr const char* kRopeScalingForms = "none, linear:FACTOR, yarn:FACTOR:CONTEXT";
+inline constexpr const char* kRopeScalingForms =
+    "none, linear:FACTOR, yarn:FACTOR:CONTEXT[:SHARPENING]";
 
 Result<forge::RopeFactors> parse_rope_factors(std::string_view text);
 Result<forge::RopeScaling> parse_rope_scaling(std::string_view text);

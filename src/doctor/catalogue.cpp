@@ -193,7 +193,8 @@ std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
   weight_hypotheses(findings, index, out);
   layout_hypotheses(findings, index, out);
   row_hypotheses(findings, index, out);
-  if (!std::holds_alternative<op::Add>(what) && !std::holds_alternative<op::Slice>(what))
+  if (!std::holds_alternative<op::Add>(what) && !std::holds_alternative<op::Slice>(what) &&
+      !std::holds_alternative<op::HeadParts>(what))
     input_hypotheses(findings, index, out);
   return out;
 }

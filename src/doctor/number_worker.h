@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "doctor/worked_out.h"
+#include "op/head_parts.h"
 
 namespace lockstep::doctor {
 
@@ -135,6 +136,16 @@ class NumberWorker {
   void work(const op::Slice& slice) {
     out_.value = part(0, slice.first + column_);
     right_ = indexed(name_of(0), slice.first + column_);
+  }
+
+  void work(const op::HeadParts& parts) {
+    const auto width = [&](size_t input) {
+      return input < op_.inputs.size() ? program_.value(op_.inputs[input]).width : 0;
+    };
+    const op::HeadPlace from =
+        op::place_in_heads(parts, width(0), width(1), program_.value(id_).width, column_);
+    out_.value = part(from.input, from.column);
+    right_ = indexed(name_of(from.input), from.column);
   }
 
   void work(const op::Add&) {

@@ -74,6 +74,11 @@ Filling filling_of(const gguf::TensorPlan& tensor, const Spec& spec, const model
     return {.deviation = embedding_deviation(config)};
 
   const double even = 1 / std::sqrt(static_cast<double>(tensor.dims[0]));
+  // Keys of latent attention have no gain of their own: queries have both.
+  if (config.arch->latent && is_one_of(name, {"attn_q.weight", "attn_q_b.weight"}))
+    return {.deviation = even * query_gain(config) * query_gain(config)};
+  if (name == "attn_k_b.weight")  // transposed
+    return {.deviation = 1 / std::sqrt(static_cast<double>(tensor.dims[1]))};
   if (is_one_of(name, {"attn_q.weight", "attn_k.weight", "attn_qkv.weight"}))
     return {.deviation = even * query_gain(config)};
   if (is_one_of(name, {"attn_output.weight", "ffn_down.weight", "ffn_down_shexp.weight"}))

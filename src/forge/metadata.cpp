@@ -26,6 +26,7 @@ class Entries {
   }
   void count(std::string_view key, int64_t value) { own(key, static_cast<uint32_t>(value)); }
   void real(std::string_view key, double value) { own(key, static_cast<float>(value)); }
+  void flag(std::string_view key, bool value) { own(key, value); }
   void text(std::string_view key, std::string value) { own(key, std::move(value)); }
 
   std::vector<gguf::Entry> take() { return std::move(entries_); }
@@ -58,6 +59,11 @@ Result<void> check_ranges(const Spec& spec) {
       {"experts used", spec.experts_used},
       {"expert size", spec.expert_feed_forward},
       {"shared expert size", spec.shared_feed_forward},
+      {"latent size", spec.latent},
+      {"query latent size", spec.query_latent},
+      {"dense layers", spec.dense_layers},
+      {"expert groups", spec.expert_groups},
+      {"expert groups used", spec.expert_groups_used},
       {"rope dimensions", spec.rope_dims}};
   for (const auto& [what, count] : options)
     if (count < 0 || count > INT32_MAX)
@@ -109,30 +115,77 @@ Spec with_experts(Spec spec, const model::Architecture& arch) {
   if (!arch.experts) return spec;
   if (spec.experts == 0) spec.experts = 8;
   if (spec.experts_used == 0) spec.experts_used = std::min<int64_t>(2, spec.experts);
-  if (arch.shared_gate && spec.shared_feed_forward == 0)
-    spec.shared_feed_forward = spec.feed_forward;
+  if (arch.shared_expert && spec.shared_feed_forward == 0)
+    spec.shared_feed_forward = arch.shared_gate || spec.expert_feed_forward == 0
+                                   ? spec.feed_forward
+                                   : spec.expert_feed_forward;
   return spec;
+}
+
+// The same for latent attention.
+Spec with_latent(Spec spec, const model::Architecture& arch) {
+  if (!arch.latent) return spec;
+  if (spec.head_size == 0) spec.head_size = spec.width / std::max<int64_t>(1, spec.heads);
+  if (spec.value_size == 0) spec.value_size = spec.head_size;
+  if (spec.rope_dims == 0) spec.rope_dims = spec.head_size / 4 * 2;
+  if (spec.latent == 0) spec.latent = spec.width;
+  return spec;
+}
+
+Result<void> check_latent(const Spec& spec, const model::Architecture& arch) {
+  if (!arch.latent && (spec.latent != 0 || spec.query_latent != 0))
+    return error("{} has no latent attention", arch.name);
+  if (spec.rope_scaling.sharpening != 0 && !arch.latent)
+    return error("{} does not sharpen its scores: rope scaling takes two numbers", arch.name);
+  return {};
+}
+
+// Where the short row counts as one head, as files of today have it.
+void add_latent(const Spec& spec, Entries& out) {
+  if (spec.query_latent != 0) out.count("attention.q_lora_rank", spec.query_latent);
+  out.count("attention.kv_lora_rank", spec.latent);
+  out.count("attention.key_length", spec.latent + spec.rope_dims);
+  out.count("attention.value_length", spec.latent);
+  out.count("attention.key_length_mla", spec.head_size);
+  out.count("attention.value_length_mla", spec.value_size);
 }
 
 Result<void> check_experts(const Spec& spec) {
   if (spec.experts == 0) {
-    if (spec.experts_used != 0 || spec.expert_feed_forward != 0 || spec.shared_feed_forward != 0)
+    if (spec.experts_used != 0 || spec.expert_feed_forward != 0 || spec.shared_feed_forward != 0 ||
+        spec.expert_groups != 0 || spec.expert_groups_used != 0 || spec.dense_layers != 0 ||
+        spec.sigmoid_experts || spec.expert_scale != 1)
       return error("sizes of experts: found some, but no number of experts");
     return {};
   }
   if (spec.experts_used < 1 || spec.experts_used > spec.experts)
     return error("experts used: found {}, expected 1 to {}", spec.experts_used, spec.experts);
+  if (!(spec.expert_scale > 0))
+    return error("expert scale: found {}, expected more than 0", spec.expert_scale);
   return {};
 }
 
-void add_experts(const Spec& spec, Entries& out) {
+void add_experts(const Spec& spec, const model::Architecture& arch, Entries& out) {
   out.count("expert_count", spec.experts);
   out.count("expert_used_count", spec.experts_used);
   // Engines do not agree on what holds without it.
-  out.count("expert_feed_forward_length",
-            spec.expert_feed_forward != 0 ? spec.expert_feed_forward : spec.feed_forward);
-  if (spec.shared_feed_forward != 0)
+  const int64_t size = spec.expert_feed_forward != 0 ? spec.expert_feed_forward : spec.feed_forward;
+  out.count("expert_feed_forward_length", size);
+  // Shared experts without a gate are counted; together they are one.
+  const bool counted = arch.shared_expert && !arch.shared_gate;
+  if (counted && spec.shared_feed_forward % size == 0)
+    out.count("expert_shared_count", spec.shared_feed_forward / size);
+  else if (spec.shared_feed_forward != 0)
     out.count("expert_shared_feed_forward_length", spec.shared_feed_forward);
+  if (spec.dense_layers != 0) out.count("leading_dense_block_count", spec.dense_layers);
+  if (spec.expert_groups != 0) out.count("expert_group_count", spec.expert_groups);
+  if (spec.expert_groups_used != 0) out.count("expert_group_used_count", spec.expert_groups_used);
+  if (spec.expert_scale != 1) out.real("expert_weights_scale", spec.expert_scale);
+  constexpr int64_t kSigmoid = 2;
+  if (spec.sigmoid_experts) {
+    out.count("expert_gating_func", kSigmoid);
+    out.flag("expert_weights_norm", true);
+  }
 }
 
 // The factor of rotated numbers that makes up for attention spread over a longer context.
@@ -155,6 +208,8 @@ void add_rope(const Spec& spec, int64_t head_size, Entries& out) {
     out.text("rope.scaling.type", yarn ? "yarn" : "linear");
     out.real("rope.scaling.factor", spec.rope_scaling.factor);
     if (yarn) out.count("rope.scaling.original_context_length", spec.rope_scaling.original_context);
+    if (spec.rope_scaling.sharpening != 0)
+      out.real("rope.scaling.yarn_log_multiplier", 0.1 * spec.rope_scaling.sharpening);
   }
 }
 
@@ -171,11 +226,12 @@ Result<const model::Architecture*> architecture_of(const Spec& spec) {
 
 Result<std::vector<gguf::Entry>> metadata_of(const Spec& asked) {
   LS_TRY(const model::Architecture* arch, architecture_of(asked));
-  const Spec spec = with_experts(asked, *arch);
+  const Spec spec = with_latent(with_experts(asked, *arch), *arch);
   LS_TRY_VOID(check_ranges(spec));
   LS_TRY_VOID(check_rope(spec, *arch));
   LS_TRY_VOID(check_scales(spec, *arch));
   LS_TRY_VOID(check_experts(spec));
+  LS_TRY_VOID(check_latent(spec, *arch));
 
   Entries out(spec.arch);
   out.general("general.architecture", spec.arch);
@@ -188,17 +244,21 @@ Result<std::vector<gguf::Entry>> metadata_of(const Spec& asked) {
   out.count("embedding_length", spec.width);
   out.count("feed_forward_length", spec.feed_forward);
   out.count("attention.head_count", spec.heads);
-  out.count("attention.head_count_kv", spec.kv_heads != 0 ? spec.kv_heads : spec.heads);
+  out.count("attention.head_count_kv", arch->latent         ? 1
+                                       : spec.kv_heads != 0 ? spec.kv_heads
+                                                            : spec.heads);
   const int64_t head_size = spec.head_size != 0 ? spec.head_size : spec.width / spec.heads;
   // Only where they say something; without them, width / heads is checked to be whole.
-  if (spec.head_size != 0 || spec.value_size != 0) {
+  if (arch->latent) {
+    add_latent(spec, out);
+  } else if (spec.head_size != 0 || spec.value_size != 0) {
     out.count("attention.key_length", head_size);
     out.count("attention.value_length", spec.value_size != 0 ? spec.value_size : head_size);
   }
   out.real(arch->norm == op::Norm::Kind::kRms ? "attention.layer_norm_rms_epsilon"
                                               : "attention.layer_norm_epsilon",
            spec.epsilon);
-  if (spec.experts != 0) add_experts(spec, out);
+  if (spec.experts != 0) add_experts(spec, *arch, out);
   if (spec.window != 0) out.count("attention.sliding_window", spec.window);
   if (arch->positions != model::Architecture::Positions::kLearned) add_rope(spec, head_size, out);
   if (arch->scales) {

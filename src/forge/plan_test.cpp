@@ -124,6 +124,49 @@ TEST(Plan, ExpertsFollowTheSpec) {
   EXPECT_EQ(find(*plan_model(spec), "blk.1.ffn_up_exps.bias"), nullptr);
 }
 
+TEST(Plan, LatentAttentionFollowsTheSpec) {
+  Spec spec{.arch = "deepseek2", .layers = 3, .heads = 5, .head_size = 22, .value_size = 14};
+  spec.latent = 26;
+  spec.query_latent = 19;
+  spec.dense_layers = 1;
+  spec.experts = 8;
+  spec.experts_used = 3;
+  spec.expert_feed_forward = 10;
+  spec.shared_feed_forward = 20;
+  spec.expert_groups = 4;
+  spec.expert_groups_used = 2;
+  spec.expert_scale = 2.5;
+  spec.sigmoid_experts = spec.biases = true;
+  spec.rope_dims = 8;
+  const auto dims = [](const Plan& plan, const char* name) {
+    const gguf::TensorPlan* tensor = find(plan, name);
+    return tensor != nullptr ? tensor->dims : std::vector<int64_t>{};
+  };
+  using Dims = std::vector<int64_t>;
+  Plan plan = *plan_model(spec);
+  EXPECT_EQ(dims(plan, "blk.0.attn_q_a.weight"), (Dims{64, 19}));
+  EXPECT_EQ(dims(plan, "blk.0.attn_q_b.weight"), (Dims{19, 110}));
+  EXPECT_EQ(dims(plan, "blk.0.attn_kv_a_mqa.weight"), (Dims{64, 34}));
+  EXPECT_EQ(dims(plan, "blk.0.attn_k_b.weight"), (Dims{14, 26, 5}));
+  EXPECT_EQ(dims(plan, "blk.0.attn_v_b.weight"), (Dims{26, 14, 5}));
+  EXPECT_EQ(dims(plan, "blk.0.attn_output.weight"), (Dims{70, 64}));
+  EXPECT_EQ(dims(plan, "blk.0.ffn_up.weight"), (Dims{64, 192}));
+  EXPECT_EQ(find(plan, "blk.0.ffn_up_exps.weight"), nullptr);
+  EXPECT_EQ(dims(plan, "blk.1.ffn_up_shexp.weight"), (Dims{64, 20}));
+  EXPECT_EQ(dims(plan, "blk.2.exp_probs_b.bias"), Dims{8});
+  EXPECT_EQ(find(plan, "blk.1.attn_q_a.bias"), nullptr);
+  EXPECT_EQ(plan.config.experts.groups, 4);
+  EXPECT_EQ(plan.config.experts.groups_used, 2);
+  EXPECT_EQ(plan.config.experts.scale, 2.5);
+  EXPECT_EQ(plan.config.experts.scoring, op::Scoring::kSigmoid);
+  EXPECT_TRUE(plan.config.experts.normalize);
+  spec.query_latent = 0;
+  spec.shared_feed_forward = 21;  // no whole number of experts
+  plan = *plan_model(spec);
+  EXPECT_EQ(dims(plan, "blk.0.attn_q.weight"), (Dims{64, 110}));
+  EXPECT_EQ(plan.config.experts.shared_feed_forward, 21);
+}
+
 TEST(Plan, OptionalTensorsFollowTheSpec) {
   Spec spec;
   spec.tied = true;
@@ -193,6 +236,16 @@ TEST(Plan, BadSpecsAreErrorsThatSayWhatIsWrong) {
   EXPECT_PRED2(contains, error_of({.experts = 4}), "experts used: found 0, expected 1 to 4");
   EXPECT_PRED2(contains, error_of({.experts = 4, .experts_used = 5}), "found 5, expected 1 to 4");
   EXPECT_PRED2(contains, error_of({.experts_used = 1}), "but no number of experts");
+  EXPECT_PRED2(contains, error_of({.latent = 8}), "llama has no latent attention");
+  EXPECT_PRED2(contains, error_of({.sigmoid_experts = true}), "but no number of experts");
+  EXPECT_PRED2(contains, error_of({.experts = 4, .experts_used = 2, .expert_scale = 0}),
+               "expert scale: found 0, expected more than 0");
+  EXPECT_PRED2(contains,
+               error_of({.rope_scaling = {.kind = RopeScaling::Kind::kYarn,
+                                          .factor = 2,
+                                          .original_context = 8,
+                                          .sharpening = 1}}),
+               "llama does not sharpen its scores");
   EXPECT_PRED2(contains, error_of({.experts = -1}), "experts: found -1, expected 0 or more");
   EXPECT_PRED2(contains, error_of({.arch = "gpt2", .experts = 4, .experts_used = 2}),
                "gpt2 has no experts");

@@ -28,6 +28,7 @@ struct RopeScaling {
   Kind kind = Kind::kNone;
   double factor = 1;
   int64_t original_context = 0;  // kYarn only
+  double sharpening = 0;         // of the scores of latent attention ("mscale_all_dim"); kYarn only
 };
 
 struct Spec {
@@ -39,11 +40,19 @@ struct Spec {
   int64_t kv_heads = 0;    // 0: as many as heads
   int64_t head_size = 0;   // 0: width / heads
   int64_t value_size = 0;  // 0: the head size
+  // Of latent attention; 0: the width, and none for queries.
+  int64_t latent = 0;
+  int64_t query_latent = 0;
   int64_t feed_forward = 192;
   int64_t experts = 0;              // 0: none
   int64_t experts_used = 0;         // for each token
   int64_t expert_feed_forward = 0;  // 0: feed_forward
   int64_t shared_feed_forward = 0;  // of the expert that all tokens share; 0: there is none
+  int64_t dense_layers = 0;         // so many of the first layers have no experts
+  int64_t expert_groups = 0;        // 0: no groups
+  int64_t expert_groups_used = 0;
+  double expert_scale = 1;       // of the weights of the chosen
+  bool sigmoid_experts = false;  // scores by the sigmoid, and their sum is 1, as in DeepSeek V3
   int64_t vocabulary = 256;
   int64_t context = 256;
   int64_t window = 0;  // 0: none

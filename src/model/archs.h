@@ -46,6 +46,10 @@ struct Architecture {
   Bias norm_bias = Bias::kIfPresent;     // where norms take the mean off
   Bias output_bias = Bias::kIfPresent;   // of the logits
 
+  // Keys and values of all heads are made from one short row a token, and a part of each key, which
+  // all heads share, is rotated by itself.
+  bool latent = false;
+
   // attn_qkv holds q, k and v one after another. A file that has it otherwise is read as it is.
   bool fused_qkv = false;
   FeedForward feed_forward = FeedForward::kGated;
@@ -56,7 +60,8 @@ struct Architecture {
   op::Scoring scoring = op::Scoring::kSoftmax;  // where the file says nothing
   bool normalized_experts = true;               // weights of the chosen sum to 1; the same
   Bias expert_biases = Bias::kNone;             // of the router and of the experts
-  bool shared_gate = false;                     // the expert that all share has a gate
+  bool shared_expert = false;                   // there is one that all tokens share
+  bool shared_gate = false;                     // and that has a gate
 
   Positions positions = Positions::kRopeAdjacent;
   int64_t unrotated_period = 0;  // of so many layers the last does not rotate; 0: all do

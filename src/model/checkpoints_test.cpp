@@ -63,7 +63,12 @@ Config config_of(const Architecture& arch, bool scales) {
     config.experts.used = 3;
     config.experts.feed_forward = 20;
   }
-  if (arch.shared_gate) config.experts.shared_feed_forward = 24;
+  if (arch.shared_expert) config.experts.shared_feed_forward = 24;
+  if (arch.latent) {
+    config.kv_heads = config.heads;
+    config.latent = {.keys_values = 31, .queries = 37};
+    config.rope.dims = config.rope.head_size = 8;
+  }
   if (scales)
     config.embedding_scale = config.residual_scale = config.logit_divisor = config.attention_scale =
         0.5;
@@ -83,6 +88,9 @@ int64_t size_of(const Config& config, const std::string& name) {
       {"experts_used", config.experts.used},
       {"expert_feed_forward", config.experts.feed_forward},
       {"shared_feed_forward", config.experts.shared_feed_forward},
+      {"latent", config.latent.keys_values},
+      {"query_latent", config.latent.queries},
+      {"rotated", config.rope.dims},
       {"1", 1},
   };
   const auto found = sizes.find(name);
@@ -93,6 +101,8 @@ int64_t size_of(const Config& config, const std::string& name) {
 int64_t width_of(const Config& config, std::string_view shape) {
   std::string inside(shape.substr(1, shape.size() - 2));
   std::string part = inside.substr(inside.find(", ") + 2);
+  if (const size_t plus = part.find(" + "); plus != std::string::npos)
+    return size_of(config, part.substr(0, plus)) + size_of(config, part.substr(plus + 3));
   int64_t width = 1;
   for (size_t star; (star = part.find(" * ")) != std::string::npos; part.erase(0, star + 3))
     width *= size_of(config, part.substr(0, star));

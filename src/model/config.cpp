@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/config_reader.h"
+#include "op/rope.h"
 
 namespace lockstep::model {
 namespace {
@@ -48,6 +49,36 @@ op::Rope read_rope(ConfigReader& in, const Config& config) {
     };
   }
   return rope;
+}
+
+// Latent attention has every head's own keys, whatever the file calls the number of key heads: it
+// may count the short row as one. New files have that row's sizes under the old names.
+void read_latent(ConfigReader& in, Config& config) {
+  config.latent.keys_values = in.count("attention.kv_lora_rank");
+  config.latent.queries = in.count_or("attention.q_lora_rank", 0, 0);
+  config.kv_heads = config.heads;
+  config.head_size = in.count_or("attention.key_length_mla", config.head_size);
+  config.value_size = in.count_or("attention.value_length_mla", config.value_size);
+  if (in.has("attention.temperature_scale"))
+    in.problem(fmt::format("{} is not supported", in.key("attention.temperature_scale")));
+}
+
+// Its rotated numbers are a row of their own. Where the context is extended by YaRN, all scores are
+// sharpened in place of the rotated numbers, by as much as the file says.
+void adapt_to_latent(ConfigReader& in, Config& config) {
+  op::Rope& rope = config.rope;
+  if (rope.dims >= config.head_size)
+    in.problem(fmt::format("{} is {}; expected less than the head size {}",
+                           in.key("rope.dimension_count"), rope.dims, config.head_size));
+  rope.head_size = rope.dims;
+  constexpr std::string_view kKey = "rope.scaling.yarn_log_multiplier";
+  if (!rope.yarn || !in.has(kKey)) return;
+  const double growth = std::max(0.0, std::log(1 / rope.position_scale));
+  const double sharpened = 1 + in.real_or(kKey, 0) * growth;
+  config.attention_scale *= sharpened * sharpened;
+  op::Rope plain = rope;
+  plain.magnitude = 1;
+  rope.magnitude /= op::rope_magnitude(plain);
 }
 
 // Layers with a window may have a base of their own, and no extension of the context.
@@ -98,8 +129,9 @@ void read_scoring(ConfigReader& in, const Config& config, Experts& out) {
 Experts read_experts(ConfigReader& in, const Config& config) {
   Experts out;
   out.count = in.count_or("expert_count", 0, 0);
+  out.dense_layers = in.count_or("leading_dense_block_count", 0, 0);
   if (out.count == 0) {
-    if (config.arch->experts)
+    if (config.arch->experts && out.dense_layers < config.layers)
       in.problem(fmt::format("{} is not there or 0; expected a number of experts",
                              in.key("expert_count")));
     return out;
@@ -119,7 +151,6 @@ Experts read_experts(ConfigReader& in, const Config& config) {
   const int64_t shared = in.count_or("expert_shared_count", 0, 0);
   out.shared_feed_forward = in.count_or("expert_shared_feed_forward_length",
                                         std::min(shared * out.feed_forward, kLargestCount), 0);
-  out.dense_layers = in.count_or("leading_dense_block_count", 0, 0);
   out.groups = std::max<int64_t>(1, in.count_or("expert_group_count", 1, 0));
   if (out.count % out.groups != 0) {
     in.problem(fmt::format("{} is {}; expected a divisor of {} = {}", in.key("expert_group_count"),
@@ -198,6 +229,7 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
                            config.heads, in.key("attention.key_length")));
   config.head_size = in.count_or("attention.key_length", config.width / config.heads);
   config.value_size = in.count_or("attention.value_length", config.head_size);
+  if (config.arch->latent) read_latent(in, config);
   config.norm_epsilon =
       in.real(config.arch->norm == op::Norm::Kind::kRms ? "attention.layer_norm_rms_epsilon"
                                                         : "attention.layer_norm_epsilon");
@@ -224,6 +256,7 @@ Config read_config(const gguf::File& file, std::vector<std::string>& problems) {
       in.count_or("rope.scaling.original_context_length", config.context_length);
   if (config.arch->positions != Architecture::Positions::kLearned) {
     config.rope = read_rope(in, config);
+    if (config.arch->latent) adapt_to_latent(in, config);
     config.windowed_rope = read_windowed_rope(in, config);
   }
   config.experts = read_experts(in, config);

@@ -25,6 +25,12 @@ struct Experts {
   double scale = 1;  // of the weights
 };
 
+// The short rows that latent attention makes queries, keys and values from.
+struct Latent {
+  int64_t keys_values = 0;  // 0: attention is not latent
+  int64_t queries = 0;      // 0: queries are made from the row itself
+};
+
 struct Config {
   const Architecture* arch = nullptr;
   int64_t layers = 0;
@@ -33,6 +39,7 @@ struct Config {
   int64_t kv_heads = 0;
   int64_t head_size = 0;   // of queries and keys
   int64_t value_size = 0;  // of values
+  Latent latent;
   int64_t feed_forward = 0;
   Experts experts;
   int64_t vocabulary = 0;      // rows of the embedding table

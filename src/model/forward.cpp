@@ -75,8 +75,8 @@ class ForwardPass : ProgramBuilder {
 
   ValueId attention(ValueId seen) {
     const bool windowed = config_.is_windowed(layer_);
-    auto [q, k, v] = queries_keys_values(seen);
-    if (config_.is_rotated(layer_)) {
+    auto [q, k, v] = arch_.latent ? latent_heads(seen) : queries_keys_values(seen);
+    if (config_.is_rotated(layer_) && !arch_.latent) {
       const op::Rope& rope = windowed ? windowed_rope_ : rope_;
       q = add(rope, {q}, value("q_rope", config_.heads * config_.head_size));
       k = add(rope, {k}, value("k_rope", config_.kv_heads * config_.head_size));
@@ -117,6 +117,52 @@ class ForwardPass : ProgramBuilder {
                                arch_.qkv_bias, kInner);
     return {slice(qkv, "q", 0, q_width), slice(qkv, "k", q_width, k_width),
             slice(qkv, "v", q_width + k_width, v_width)};
+  }
+
+  // Queries and keys as attention takes them. Of each head the last numbers are rotated; those of
+  // keys are the same for all heads. Keys and values are written out for every head.
+  Heads latent_heads(ValueId seen) {
+    const int64_t heads = config_.heads, width = config_.width, size = config_.head_size;
+    const int64_t rotated = rope_.dims, still = size - rotated;
+    const int64_t short_row = config_.latent.keys_values, of_queries = config_.latent.queries;
+
+    ValueId read = of_queries > 0 ? linear(seen, "q_a", "attn_q_a", width, of_queries) : seen;
+    const ValueId kv = linear(seen, "kv_a", "attn_kv_a_mqa", width, short_row + rotated);
+    if (of_queries > 0) read = norm(read, "q_a_norm", "attn_q_a_norm", of_queries, of_queries, 1);
+    const ValueId own = add(op::Slice{0}, {kv}, inner("kv_a_own", short_row));
+    const ValueId normed = norm(own, "kv_a_norm", "attn_kv_a_norm", short_row, short_row, 1);
+    const ValueId q = of_queries > 0 ? linear(read, "q", "attn_q_b", of_queries, heads * size)
+                                     : linear(read, "q", "attn_q", width, heads * size);
+    const auto [k_still, v] = keys_and_values(normed, still);
+
+    const ValueId q_last =
+        add(op::HeadParts{heads, still, rotated}, {q}, inner("q_last", heads * rotated));
+    const ValueId q_pe = add(rope_, {q_last}, value("q_pe", heads * rotated));
+    const ValueId k_last = add(op::Slice{short_row}, {kv}, inner("k_last", rotated));
+    const ValueId k_pe = add(rope_, {k_last}, value("k_pe", rotated));
+    return {add(op::HeadParts{heads, 0, still}, {q, q_pe}, value("q_rope", heads * size)),
+            add(op::HeadParts{heads, 0, still}, {k_still, k_pe}, value("k_rope", heads * size)), v};
+  }
+
+  struct KeysAndValues {
+    ValueId k, v;  // k: heads of `still` numbers or more, of which those count
+  };
+
+  // One weight has both, head by head; newer files have it in two, that of keys transposed.
+  KeysAndValues keys_and_values(ValueId normed, int64_t still) {
+    const int64_t heads = config_.heads, size = config_.value_size;
+    const int64_t short_row = config_.latent.keys_values;
+    if (has("attn_kv_b.weight")) {
+      const ValueId both = linear(normed, "kv_b", "attn_kv_b", short_row, heads * (still + size),
+                                  arch_.other_biases, kInner);
+      return {both, add(op::HeadParts{heads, still, size}, {both}, value("v", heads * size))};
+    }
+    const op::Linear of_keys{
+        weights_.transposed_matrices(prefix() + "attn_k_b.weight", heads, still, short_row), {}};
+    const ValueId k = add(of_keys, {normed}, inner("k_still", heads * still));
+    const op::Linear of_values{
+        weights_.matrices(prefix() + "attn_v_b.weight", heads, size, short_row), {}};
+    return {k, add(of_values, {normed}, value("v", heads * size))};
   }
 
   // q or k from its own weight, normalized where the architecture does that.
@@ -163,6 +209,8 @@ class ForwardPass : ProgramBuilder {
     op::Choose choose{experts.scoring, {}, experts.groups, experts.groups_used};
     if (has("exp_probs_b.bias"))
       choose.bias = weights_.vector(prefix() + "exp_probs_b.bias", experts.count);
+    // DeepSeek's own rule: V3, which corrects the scores, looks at two of a group, V2 at one.
+    choose.group_scores = choose.bias ? 2 : 1;
     const ValueId choice = add(choose, {router}, value("ffn_choice", experts.used));
     const ValueId weights = add(op::Weigh{experts.scoring, experts.normalize, experts.scale},
                                 {router, choice}, value("ffn_weights", experts.used));

@@ -11,6 +11,9 @@
 #include "base/temporary_folder.h"
 #include "gguf/writer.h"
 #include "model/forward.h"
+#include "op/rope.h"
+#include "quant/decode.h"
+#include "quant/encode.h"
 
 namespace lockstep::model {
 namespace {
@@ -102,7 +105,14 @@ class ModelTest : public ::testing::Test {
       config.experts.used = 2;
       config.experts.feed_forward = 9;
     }
-    if (config.arch->shared_gate) {
+    if (config.arch->latent) {
+      d.set(key("attention.kv_lora_rank"), 10u);
+      d.set(key("rope.dimension_count"), 4u);
+      config.kv_heads = 7;
+      config.latent.keys_values = 10;
+      config.rope.dims = 4;
+    }
+    if (config.arch->shared_expert) {
       d.set(key("expert_shared_feed_forward_length"), 11u);
       config.experts.shared_feed_forward = 11;
     }
@@ -378,6 +388,131 @@ TEST_F(ModelTest, ExpertsThatMakeNoSenseAreToldAtOnce) {
   d = draft("gpt2");
   d.set("gpt2.expert_count", 4u);
   EXPECT_SAYS(failure(d), "gpt2.expert_count is 4; gpt2 has no experts");
+}
+
+TEST_F(ModelTest, LatentAttentionHasKeysAndValuesForEveryHead) {
+  Draft d = draft("deepseek2");
+  Model model = *load(d);
+  const op::Attention attention = first<op::Attention>(model);
+  EXPECT_EQ(attention.kv_heads, 7);
+  EXPECT_EQ(attention.head_size, 6);
+  EXPECT_EQ(attention.value_size, 6);
+  EXPECT_DOUBLE_EQ(attention.scale, 1 / std::sqrt(6.0));
+  EXPECT_EQ(first<op::Rope>(model).head_size, 4);
+  EXPECT_EQ(first<op::Rope>(model).pairing, op::Rope::Pairing::kAdjacent);
+  EXPECT_FALSE(first<op::Weigh>(model).normalize);
+  EXPECT_EQ(first<op::Choose>(model).group_scores, 1);
+
+  // Files of today count the short row as one head, and have the sizes of heads elsewhere.
+  d.set("deepseek2.attention.key_length", 14u);
+  d.set("deepseek2.attention.value_length", 10u);
+  d.set("deepseek2.attention.key_length_mla", 6u);
+  d.set("deepseek2.attention.value_length_mla", 6u);
+  EXPECT_EQ(first<op::Attention>(*load(d)).head_size, 6);
+  EXPECT_EQ(first<op::Attention>(*load(d)).value_size, 6);
+
+  d.set("deepseek2.attention.q_lora_rank", 3u);
+  EXPECT_SAYS(failure(d), "tensor blk.0.attn_q_a.weight is missing; expected shape [28, 3]");
+  d = draft("deepseek2");
+  d.erase("deepseek2.attention.kv_lora_rank");
+  EXPECT_SAYS(failure(d), "deepseek2.attention.kv_lora_rank");
+  d = draft("deepseek2");
+  d.set("deepseek2.rope.dimension_count", 6u);
+  EXPECT_SAYS(failure(d),
+              "deepseek2.rope.dimension_count is 6; expected less than the head size 6");
+  d = draft("deepseek2");
+  d.set("deepseek2.attention.temperature_scale", 0.1f);
+  EXPECT_SAYS(failure(d), "deepseek2.attention.temperature_scale is not supported");
+}
+
+TEST_F(ModelTest, YarnSharpensTheScoresOfLatentAttentionByWhatTheFileSays) {
+  Draft d = draft("deepseek2");
+  d.set("deepseek2.rope.scaling.type", std::string("yarn"));
+  d.set("deepseek2.rope.scaling.factor", 40.0f);
+  d.set("deepseek2.rope.scaling.original_context_length", 16u);
+  EXPECT_DOUBLE_EQ(first<op::Attention>(*load(d)).scale, 1 / std::sqrt(6.0));
+  EXPECT_DOUBLE_EQ(op::rope_magnitude(first<op::Rope>(*load(d))), 1 + 0.1 * std::log(40.0));
+  d.set("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f);
+  const double sharpened = 1 + static_cast<double>(0.0707f) * std::log(40.0);
+  EXPECT_NEAR(first<op::Attention>(*load(d)).scale, sharpened * sharpened / std::sqrt(6.0), 1e-12);
+  EXPECT_DOUBLE_EQ(op::rope_magnitude(first<op::Rope>(*load(d))), 1);
+}
+
+TEST_F(ModelTest, LatentAttentionReadsItsWeightWholeOrInTwo) {
+  const auto is_weight = [](const op::Weight& weight, const char* name) {
+    return weight.name == std::string("blk.1.") + name;
+  };
+  const auto find_linear = [&](const op::Program& program, const char* name) {
+    for (const op::Op& op : program.ops)
+      if (const auto* linear = std::get_if<op::Linear>(&op.what);
+          linear != nullptr && is_weight(linear->weight, name))
+        return linear->weight;
+    ADD_FAILURE() << name;
+    return op::Weight{};
+  };
+  Draft d = draft("deepseek2");
+  const Model split = *load(d);
+  const op::Weight k = find_linear(*split.program(64), "attn_k_b.weight");
+  ASSERT_EQ(k.rows, 7 * 2);
+  ASSERT_EQ(k.columns, 10);
+  const auto* numbers =
+      reinterpret_cast<const float*>(split.file().tensor("blk.1.attn_k_b.weight")->data.data());
+  for (int64_t head = 0; head < 7; ++head)
+    for (int64_t row = 0; row < 2; ++row)
+      for (int64_t column = 0; column < 10; ++column)
+        EXPECT_EQ(reinterpret_cast<const float*>(k.row(head * 2 + row))[column],
+                  numbers[(head * 10 + column) * 2 + row]);
+  EXPECT_EQ(find_linear(*split.program(64), "attn_v_b.weight").rows, 7 * 6);
+
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    d.erase_tensor(std::string(layer) + "attn_k_b.weight");
+    d.erase_tensor(std::string(layer) + "attn_v_b.weight");
+    d.tensor(std::string(layer) + "attn_kv_b.weight").dims = {10, 7 * 8};
+  }
+  const Model whole = *load(d);
+  EXPECT_EQ(find_linear(*whole.program(64), "attn_kv_b.weight").rows, 7 * 8);
+}
+
+// Every format: what was decoded is what the file means.
+TEST(Transposed, MatricesHaveTheNumbersOfTheFile) {
+  Random random(5);
+  for (const quant::Format format :
+       {quant::Format::kF32, quant::Format::kF16, quant::Format::kBF16, quant::Format::kQ8_0,
+        quant::Format::kQ5_0, quant::Format::kQ4_K}) {
+    const quant::FormatInfo& info = quant::info(format);
+    constexpr int64_t kCount = 3, kRows = 7, kColumns = 256;
+    std::vector<float> numbers(static_cast<size_t>(kCount * kRows * kColumns));
+    for (float& number : numbers) number = static_cast<float>(random.gaussian());
+    std::vector<std::byte> data(static_cast<size_t>(quant::size_bytes(info, std::ssize(numbers))));
+    quant::encode(format, numbers.data(), std::ssize(numbers), data.data());
+    const op::Weight weight{"w", &info, kRows, kColumns, data};
+    const op::Weight out = transposed(weight, kCount);
+    EXPECT_EQ(out.rows, kCount * kColumns);
+    EXPECT_EQ(out.columns, kRows);
+    EXPECT_EQ(&out.format_in_engine(), &info);
+    std::vector<float> before(static_cast<size_t>(kColumns)), after(static_cast<size_t>(kRows));
+    for (int64_t one = 0; one < kCount; ++one)
+      for (int64_t row = 0; row < kRows; ++row) {
+        quant::decode(format, weight.row(one * kRows + row), kColumns, before.data());
+        for (int64_t column = 0; column < kColumns; ++column) {
+          quant::decode(out.format->format(), out.row(one * kColumns + column), kRows,
+                        after.data());
+          ASSERT_EQ(after[static_cast<size_t>(row)], before[static_cast<size_t>(column)]);
+        }
+      }
+  }
+}
+
+TEST_F(ModelTest, FirstLayersCanBeDense) {
+  Draft d = draft("deepseek2");
+  d.set("deepseek2.leading_dense_block_count", 1u);
+  EXPECT_SAYS(failure(d), "tensor blk.0.ffn_gate.weight is missing; expected shape [28, 33]");
+  EXPECT_SAYS(failure(d), "tensor blk.0.ffn_gate_exps.weight [28, 9, 5] has no place");
+  // A file without experts says that all layers are dense.
+  d.erase("deepseek2.expert_count");
+  EXPECT_SAYS(failure(d), "deepseek2.expert_count is not there or 0");
+  d.set("deepseek2.leading_dense_block_count", 2u);
+  EXPECT_SAYS(failure(d), "tensor blk.1.ffn_gate.weight is missing; expected shape [28, 33]");
 }
 
 // The attention ops of a file's layers.

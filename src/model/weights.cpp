@@ -1,7 +1,11 @@
 #include "model/weights.h"
 
+#include <cstring>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "quant/decode.h"
 
 namespace lockstep::model {
 namespace {
@@ -56,6 +60,36 @@ op::Weight FileWeights::find(const std::string& name, const std::vector<int64_t>
       .data = tensor->data,
       .mapped = file_.is_mapped() && !tensor->made,
   };
+}
+
+op::Weight transposed(const op::Weight& matrix, int64_t count) {
+  if (matrix.data.empty()) return matrix;  // what is wrong has been said
+  const bool plain = matrix.format->block_values == 1;
+  const auto size = static_cast<size_t>(plain ? matrix.format->block_bytes : 4);
+  const auto rows = static_cast<size_t>(matrix.rows), columns = static_cast<size_t>(matrix.columns);
+  const size_t all_rows = static_cast<size_t>(count) * rows;
+  auto made = std::make_shared<std::vector<std::byte>>(all_rows * columns * size);
+  std::vector<float> decoded(plain ? 0 : columns);
+  for (size_t row = 0; row < all_rows; ++row) {
+    const std::byte* from = matrix.row(static_cast<int64_t>(row));
+    if (!plain) {
+      quant::decode(matrix.format->format(), from, matrix.columns, decoded.data());
+      from = reinterpret_cast<const std::byte*>(decoded.data());
+    }
+    std::byte* to = made->data() + (row / rows * rows * columns + row % rows) * size;
+    for (size_t i = 0; i < columns; ++i) std::memcpy(to + i * rows * size, from + i * size, size);
+  }
+  op::Weight out = matrix;
+  if (!plain) {
+    out.format = &quant::info(quant::Format::kF32);
+    out.engine_format = &matrix.format_in_engine();
+  }
+  out.rows = count * matrix.columns;
+  out.columns = matrix.rows;
+  out.data = *made;
+  out.mapped = false;
+  out.made = std::move(made);
+  return out;
 }
 
 void FileWeights::report_unused() {

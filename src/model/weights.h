@@ -12,6 +12,10 @@
 
 namespace lockstep::model {
 
+// Each of `count` matrices of the same size that lie in one tensor. Numbers of quantized formats
+// are decoded: their blocks do not lie along the rows of the result.
+op::Weight transposed(const op::Weight& matrix, int64_t count);
+
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -27,6 +31,11 @@ class Weights {
     op::Weight all = find(name, {columns, rows, count});
     all.rows *= count;
     return all;
+  }
+  // The same, of matrices that the file has transposed; rows and columns are those of the result.
+  op::Weight transposed_matrices(const std::string& name, int64_t count, int64_t rows,
+                                 int64_t columns) {
+    return transposed(find(name, {rows, columns, count}), count);
   }
   // Several vectors, one after another, as one.
   op::Weight vectors(const std::string& name, int64_t count, int64_t size) {

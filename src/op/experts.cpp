@@ -23,7 +23,7 @@ std::vector<bool> groups_taken(const Choose& choose, std::span<const double> sco
       else
         second = std::max(second, score);
     }
-    sums.push_back(size > 1 ? first + second : first);
+    sums.push_back(size > 1 && choose.group_scores > 1 ? first + second : first);
   }
   std::vector<size_t> order(groups);
   std::iota(order.begin(), order.end(), size_t{0});

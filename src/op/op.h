@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@ struct Weight {
   int64_t columns = 0;
   std::span<const std::byte> data;
   bool mapped = false;  // data is part of a file's map: its pages can be given back
+  std::shared_ptr<const std::vector<std::byte>> made{};  // data, where it lies in no file
   // Where the numbers were decoded or altered: the format that an engine has them in.
   const quant::FormatInfo* engine_format = nullptr;
 
@@ -66,6 +68,14 @@ struct Linear {
 // out = x[first, first + width of out)
 struct Slice {
   int64_t first = 0;
+};
+
+// A part of each head of x: out[head] = x[head][first, first + width). A second input follows it in
+// each head: one row of parts, a part for each head or the same for all.
+struct HeadParts {
+  int64_t heads = 0;
+  int64_t first = 0;
+  int64_t width = 0;
 };
 
 // Rotates pairs of the first `dims` numbers of each head by position * frequency (rope.h).
@@ -143,9 +153,10 @@ struct Choose {
   Scoring scoring = Scoring::kSoftmax;
   std::optional<Weight> bias;  // [experts], added to the scores for the choice alone
   // Experts stand in so many groups of the same size. Only those of the best `groups_used` can be
-  // chosen; a group is as good as the sum of its two largest scores.
+  // chosen; a group is as good as the sum of its `group_scores` largest scores, 1 or 2.
   int64_t groups = 1;
   int64_t groups_used = 1;
+  int64_t group_scores = 2;
 };
 
 // What each chosen expert counts: its score, over the sum of those that were chosen where that is
@@ -173,7 +184,7 @@ struct MixExperts {};
 // out = x / (1 + exp(-gate)). Inputs x, gate (one number a token).
 struct Gate {};
 
-using What = std::variant<Embed, Norm, Linear, Slice, Rope, Attention, Activate, Add, Scale,
-                          SoftCap, Choose, Weigh, ExpertLinear, MixExperts, Gate>;
+using What = std::variant<Embed, Norm, Linear, Slice, HeadParts, Rope, Attention, Activate, Add,
+                          Scale, SoftCap, Choose, Weigh, ExpertLinear, MixExperts, Gate>;
 
 }  // namespace lockstep::op

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "exec/reference/experts.h"
+#include "op/head_parts.h"
 #include "op/rope.h"
 #include "parity/noise.h"
 #include "parity/noise_experts.h"
@@ -69,6 +70,15 @@ struct Carry {
 
   void operator()(const op::Slice& slice) const {
     each([&](int64_t t, int64_t i) { return of(0, t, slice.first + i); });
+  }
+
+  void operator()(const op::HeadParts& parts) const {
+    const int64_t y_width = inputs.size() > 1 ? inputs[1]->columns : 0;
+    each([&](int64_t t, int64_t i) {
+      const op::HeadPlace from =
+          op::place_in_heads(parts, inputs[0]->columns, y_width, out.columns, i);
+      return of(from.input, t, from.column);
+    });
   }
 
   void operator()(const op::Rope& rope) const {

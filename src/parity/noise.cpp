@@ -127,10 +127,12 @@ struct Call {
   }
 
   // A copy, at most stored in a smaller type.
-  void operator()(const op::Slice&) const {
+  void of_copy() const {
     const double stored = a.stored > a.activations ? a.stored : 0;
     each([&](size_t i) { return rounded_once(out.values[i], stored); });
   }
+  void operator()(const op::Slice&) const { of_copy(); }
+  void operator()(const op::HeadParts&) const { of_copy(); }
 
   void operator()(const op::Rope& rope) const {
     const std::vector<double> frequencies = op::rope_frequencies(rope);

@@ -41,7 +41,7 @@ ExpertGroups expert_groups(const op::Choose& choose, const ExpertScores& of,
   for (size_t group = 0; group < count; ++group) {
     std::vector<size_t> order(size);
     std::iota(order.begin(), order.end(), group * size);
-    const size_t best = std::min<size_t>(2, size);
+    const size_t best = std::min(static_cast<size_t>(choose.group_scores), size);
     std::ranges::partial_sort(order, order.begin() + static_cast<long>(best), std::greater{},
                               [&](size_t i) { return of.scores[i]; });
     double score = 0, variance = 0;

@@ -307,6 +307,19 @@ class HonestEngine : public exec::Executor {
       std::copy_n(in[0].row(t) + slice.first, out.columns, out.row(t));
   }
 
+  void run(const op::HeadParts& parts, const Inputs& in, Tokens, Rows<T>& out) const {
+    const int64_t size = out.columns / parts.heads, rest = size - parts.width;
+    for (int64_t t = 0; t < count_; ++t)
+      for (int64_t head = 0; head < parts.heads; ++head) {
+        T* to = out.row(t) + head * size;
+        std::copy_n(in[0].row(t) + head * (in[0].columns / parts.heads) + parts.first, parts.width,
+                    to);
+        if (rest > 0)
+          std::copy_n(in[1].row(t) + (in[1].columns == rest ? 0 : head * rest), rest,
+                      to + parts.width);
+      }
+  }
+
   void run(const op::Rope& rope, const Inputs& in, Tokens, Rows<T>& out) const {
     out = in[0];
     const std::vector<double> exact = op::rope_frequencies(rope);

@@ -39,6 +39,15 @@ class Routing : public testing::TestWithParam<std::string> {
                      .vocabulary = 67,
                      .type = GetParam() == "olmoe" ? "q8_0" : "f32",
                      .seed = std::random_device{}()};
+    if (spec.arch == "deepseek2") {
+      spec.head_size = 24;
+      spec.rope_dims = 8;
+      spec.latent = 32;
+      spec.query_latent = 48;
+      spec.expert_groups = 3;
+      spec.expert_groups_used = 2;
+      spec.sigmoid_experts = spec.biases = true;
+    }
     RecordProperty("seed", std::to_string(spec.seed));
     seed_ = spec.seed;
     lab_ = std::make_unique<Lab>(Lab::forged(spec));
@@ -116,7 +125,8 @@ TEST_P(Routing, MistakesAreFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Routing,
-                         testing::Values("llama", "qwen2moe", "qwen3moe", "olmoe", "gpt-oss"),
+                         testing::Values("llama", "qwen2moe", "qwen3moe", "olmoe", "gpt-oss",
+                                         "deepseek2"),
                          [](const auto& parameter) {
                            std::string name = parameter.param;
                            std::erase(name, '-');

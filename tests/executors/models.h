@@ -34,6 +34,12 @@ inline forge::Spec small_spec(std::string_view arch, const char* type, uint64_t 
   // All experts: another choice, which rounding may lead to, would be no small difference. Choices
   // have op cases of their own.
   if (model::find_architecture(arch)->experts) spec.experts = spec.experts_used = 3;
+  // Rows of whole blocks for every weight, that of keys, which is transposed, among them.
+  if (model::find_architecture(arch)->latent) {
+    spec.head_size = 96;
+    spec.rope_dims = 32;
+    spec.query_latent = 256;
+  }
   spec.type = type;
   spec.pure = true;
   spec.seed = seed;

@@ -109,6 +109,36 @@ void add_rows(std::vector<OpCase>& out) {
                      b.add(op::Slice{3}, {b.input(width + 5, 1, true)}, width);
                    }});
   }
+  struct PartsCase {
+    int64_t heads, size, first, width, rest;
+    bool shared;
+  };
+  for (const PartsCase c :
+       {PartsCase{1, 1, 0, 1, 0, false}, PartsCase{7, 33, 5, 17, 0, false},
+        PartsCase{16, 192, 0, 128, 64, true}, PartsCase{3, 257, 2, 255, 7, true},
+        PartsCase{7, 24, 8, 16, 9, false}, PartsCase{1, 40, 1, 31, 8, true}})
+    out.push_back(
+        {fmt::format("{} of {} numbers of {} heads{}", c.width, c.size, c.heads,
+                     c.rest == 0 ? ""
+                     : c.shared  ? ", and a part that all share"
+                                 : ", and a part for each"),
+         Rounding::kNone, [=](CaseBuilder& b) {
+           std::vector<op::ValueId> inputs = {b.input(c.heads * c.size, 1, true)};
+           if (c.rest > 0) inputs.push_back(b.input(c.shared ? c.rest : c.heads * c.rest));
+           b.add(op::HeadParts{c.heads, c.first, c.width}, inputs, c.heads * (c.width + c.rest));
+         }});
+  // A program as latent attention has it: what is rotated comes from one row and goes to another.
+  for (const int64_t tokens : {1, 9})
+    out.push_back({fmt::format("rotated ends of heads on {} tokens", tokens), Rounding::kFloat,
+                   [=](CaseBuilder& b) {
+                     b.tokens = tokens;
+                     const op::ValueId q = b.input(5 * 48, 1, true);
+                     op::Rope rope;
+                     rope.head_size = rope.dims = 16;
+                     const op::ValueId last = b.add(op::HeadParts{5, 32, 16}, {q}, 5 * 16);
+                     const op::ValueId turned = b.add(rope, {last}, 5 * 16);
+                     b.add(op::HeadParts{5, 0, 32}, {q, turned}, 5 * 48);
+                   }});
   for (const bool adjacent : {false, true})
     for (const int64_t dims : {2, 32, 80})
       out.push_back({fmt::format("rope of {} dims, {}", dims, adjacent ? "adjacent" : "halves"),

@@ -21,10 +21,13 @@ inline constexpr std::string_view kCheckpointSets[] = {"logits", "layers", "ops"
 
 inline constexpr std::string_view kAllArchitectures = "all";
 inline constexpr std::string_view kWithPostNorms = "gemma2 gemma3 olmo2 glm4";
-inline constexpr std::string_view kWithShared = "qwen2moe";
+inline constexpr std::string_view kWithShared = "qwen2moe deepseek2";
+inline constexpr std::string_view kLatent = "deepseek2";
 // A file of another architecture that has experts has the same, in place of what `kDense` has.
-inline constexpr std::string_view kWithExperts = "qwen2moe qwen3moe olmoe granitemoe gpt-oss";
-inline constexpr std::string_view kDense = "all but qwen2moe qwen3moe olmoe granitemoe gpt-oss";
+inline constexpr std::string_view kWithExperts =
+    "qwen2moe qwen3moe olmoe granitemoe gpt-oss deepseek2";
+inline constexpr std::string_view kDense =
+    "all but qwen2moe qwen3moe olmoe granitemoe gpt-oss deepseek2";
 inline constexpr std::string_view kScoresShape = "[heads, tokens, positions]";
 
 // In order of execution.
@@ -39,6 +42,19 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "over the row. In gpt2, phi2, stablelm and starcoder2: (x - mean(x)) / sqrt(variance(x) + "
      "epsilon) * attn_norm.weight + attn_norm.bias, where the variance is the mean of (x - "
      "mean(x))^2. The files of gemma2 and gemma3 hold the weight with its 1 added."},
+    {"blk.N.q_a", "[tokens, query_latent]", "ops all", kLatent, "q_a = attn_q_a.weight · attn_norm",
+     "The short row that queries are made from. A file without attn_q_a.weight, such as that of "
+     "DeepSeek-V2-Lite, has neither this nor `q_a_norm`."},
+    {"blk.N.kv_a", "[tokens, latent + rotated]", "ops all", kLatent,
+     "kv_a = attn_kv_a_mqa.weight · attn_norm",
+     "The short row that keys and values of all heads are made from, then the numbers of keys that "
+     "are to be rotated."},
+    {"blk.N.q_a_norm", "[tokens, query_latent]", "ops all", kLatent,
+     "q_a_norm = q_a / sqrt(mean(q_a^2) + epsilon) * attn_q_a_norm.weight",
+     "Where there is a `q_a`. The mean is over the row."},
+    {"blk.N.kv_a_norm", "[tokens, latent]", "ops all", kLatent,
+     "kv_a_norm = x / sqrt(mean(x^2) + epsilon) * attn_kv_a_norm.weight",
+     "x is the first `latent` numbers of `kv_a`."},
     {"blk.N.q", "[tokens, heads * head_size]", "ops all", kAllArchitectures,
      "q = attn_q.weight · attn_norm + attn_q.bias",
      "After the bias, before the rotation, and without the scale of the scores. A file with "
@@ -52,8 +68,9 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "`embedding` or the `output` of the layer before: there is no norm before it. The order "
      "within a head is that of the GGUF file. In llama, granite and "
      "smollm3 the two numbers of a rotating pair lie side by side, where Hugging Face's files have "
-     "them half a head apart."},
-    {"blk.N.k", "[tokens, kv_heads * head_size]", "ops all", kAllArchitectures,
+     "them half a head apart. In deepseek2 with attn_q_b.weight, `q` is attn_q_b.weight · "
+     "`q_a_norm`."},
+    {"blk.N.k", "[tokens, kv_heads * head_size]", "ops all", "all but deepseek2",
      "k = attn_k.weight · attn_norm + attn_k.bias",
      "As `q`: after the bias, before the rotation. A file with attn_qkv.weight takes the numbers "
      "that follow those of q in attn_qkv.weight · attn_norm + attn_qkv.bias. Norms as those of "
@@ -66,7 +83,15 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "After the bias; values are never rotated or normalized. A file with attn_qkv.weight takes "
      "the "
      "last numbers of attn_qkv.weight · attn_norm + attn_qkv.bias. In olmo2 the product is with "
-     "`embedding` or the `output` of the layer before."},
+     "`embedding` or the `output` of the layer before. In deepseek2 `v` is written out for every "
+     "head: attn_v_b.weight · `kv_a_norm`, or of each head of attn_kv_b.weight · `kv_a_norm` the "
+     "last value_size numbers."},
+    {"blk.N.q_pe", "[tokens, heads * rotated]", "ops all", kLatent,
+     "q_pe = the last `rotated` numbers of each head of q, rotated",
+     "Pairs, frequencies and angles as in `q_rope` of llama, with dims = rotated. `magnitude` is 1 "
+     "where the file says how YaRN sharpens all scores (`rope.scaling.yarn_log_multiplier`)."},
+    {"blk.N.k_pe", "[tokens, rotated]", "ops all", kLatent,
+     "k_pe = the last `rotated` numbers of kv_a, rotated", "As `q_pe`. One row for all heads."},
     {"blk.N.q_rope", "[tokens, heads * head_size]", "ops all", "all but gpt2",
      "(q_rope[a], q_rope[b]) = magnitude * (q[a] cos(w) - q[b] sin(w), q[a] sin(w) + q[b] cos(w))",
      "The angle w of pair i is position * frequency(i), with the absolute position. Pairs within a "
@@ -80,15 +105,25 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "window have another base (10000, or the file's `rope.freq_base_swa`) and no scaling; in "
      "olmo2 "
      "they have no scaling. In smollm3 the last of every four layers does not rotate and has no "
-     "`q_rope`. Without the scale of the scores."},
+     "`q_rope`. In deepseek2 each head of `q_rope` is the first numbers of that head of `q`, then "
+     "its part of `q_pe`. Without the scale of the scores."},
     {"blk.N.k_rope", "[tokens, kv_heads * head_size]", "ops all", "all but gpt2",
      "(k_rope[a], k_rope[b]) = magnitude * (k[a] cos(w) - k[b] sin(w), k[a] sin(w) + k[b] cos(w))",
-     "As `q_rope`, from `k`. Recorded as computed, before it is rounded to the type of the cache."},
+     "As `q_rope`, from `k`. Recorded as computed, before it is rounded to the type of the cache. "
+     "In "
+     "deepseek2 keys are written out for every head: attn_k_b.weight (transposed) · `kv_a_norm`, "
+     "or "
+     "of each head of attn_kv_b.weight · `kv_a_norm` the first numbers, then `k_pe`. An engine "
+     "that "
+     "multiplies queries by attn_k_b.weight in place of keys (the absorbed form) has no `q_rope`, "
+     "`k_rope` and `v` to record; all its other values have these names."},
     {"blk.N.attn_scores", kScoresShape, "all", kAllArchitectures,
      "attn_scores[h, t, p] = scale * (q_rope[t, head h] · k_rope[p, head h / (heads / kv_heads)])",
      "After the scale and after the mask, before the softmax. `scale` is 1 / sqrt(head_size); in "
      "granite it is the file's `attention.scale`, if the file has one; in gemma2 of 46 layers and "
-     "gemma3 of 62 layers it is 1 / sqrt(width / heads). gemma2 then caps: cap * tanh(score / "
+     "gemma3 of 62 layers it is 1 / sqrt(width / heads). In deepseek2, where the file extends the "
+     "context by YaRN, it is multiplied by (1 + m * ln(factor))^2 with the file's "
+     "`rope.scaling.yarn_log_multiplier` m. gemma2 then caps: cap * tanh(score / "
      "cap), "
      "with the file's `attn_logit_softcapping`. Mask: minus infinity where p is after the position "
      "of token t. A layer with a window of W positions masks what is W or more before that "
@@ -127,10 +162,9 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "ffn_norm = x / sqrt(mean(x^2) + epsilon) * ffn_norm.weight",
      "x is `attn_residual`. In gpt2, stablelm and starcoder2 as `attn_norm` there, with "
      "ffn_norm.weight and ffn_norm.bias. A file of stablelm without ffn_norm.weight has none. "
-     "Files "
-     "of gpt-oss call the weight post_attention_norm.weight."},
+     "Files of gpt-oss call the weight post_attention_norm.weight."},
     {"blk.N.ffn_gate", "[tokens, feed_forward]", "ops all",
-     "all but gpt2 phi2 starcoder2 qwen2moe qwen3moe olmoe granitemoe gpt-oss",
+     "all but gpt2 phi2 starcoder2 qwen2moe qwen3moe olmoe granitemoe gpt-oss deepseek2",
      "ffn_gate = ffn_gate.weight · ffn_norm + ffn_gate.bias",
      "Before the activation. phi3 and glm4 take the first half of ffn_up.weight · ffn_norm + "
      "ffn_up.bias. In olmo2 the product is with `attn_residual`; where there is no `ffn_norm` "
@@ -159,14 +193,15 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
      "that follows, up to `ffn_expert_out`, has the same. A score is the softmax of `ffn_router`, "
      "or its sigmoid where the file says so; exp_probs_b.bias, where the file has it, is added for "
      "the choice alone. Where the file has groups of experts, only those of the best groups can be "
-     "chosen; a group is as good as the sum of its two largest scores."},
+     "chosen; a group is as good as the sum of its two largest scores, or without exp_probs_b.bias "
+     "as its largest score. In deepseek2 the first layers (`leading_dense_block_count`) have no "
+     "experts: they have `ffn_gate`, `ffn_up` and `ffn_act`."},
     {"blk.N.ffn_weights", "[tokens, experts_used]", "ops all", kWithExperts,
      "ffn_weights[slot] = scale * score[ffn_choice[slot]] / sum over chosen experts of score",
      "What each chosen expert counts. The score is that of `ffn_router`, without the bias of the "
      "choice. The sum is over the chosen experts in qwen3moe, granitemoe, gpt-oss and llama; "
-     "qwen2moe "
-     "and "
-     "olmoe do not divide. The file can say otherwise (`expert_weights_norm`). `scale` is the "
+     "qwen2moe, deepseek2 and olmoe do not divide. The file can say otherwise "
+     "(`expert_weights_norm`). `scale` is the "
      "file's `expert_weights_scale`, or 1."},
     {"blk.N.ffn_expert_gate", "[tokens, experts_used * expert_feed_forward]", "ops all",
      kWithExperts, "ffn_expert_gate[slot] = ffn_gate_exps.weight[ffn_choice[slot]] · ffn_norm",
@@ -201,12 +236,13 @@ inline constexpr CheckpointRow kCheckpointRows[] = {
     {"blk.N.ffn_shared_out", "[tokens, width]", "ops all", kWithShared,
      "ffn_shared_out = ffn_down_shexp.weight · ffn_shared_act + ffn_down_shexp.bias",
      "Before its gate."},
-    {"blk.N.ffn_shared_router", "[tokens, 1]", "ops all", kWithShared,
+    {"blk.N.ffn_shared_router", "[tokens, 1]", "ops all", "qwen2moe",
      "ffn_shared_router = ffn_gate_inp_shexp.weight · ffn_norm", "Before the sigmoid."},
     {"blk.N.ffn_out", "[tokens, width]", "ops all", kAllArchitectures,
      "ffn_out = ffn_down.weight · ffn_act + ffn_down.bias",
      "With experts: the sum over slots of ffn_weights[slot] * ffn_expert_out[slot]; in qwen2moe "
-     "ffn_experts + ffn_shared_out / (1 + exp(-ffn_shared_router)). "
+     "ffn_experts + ffn_shared_out / (1 + exp(-ffn_shared_router)), in deepseek2 ffn_experts + "
+     "ffn_shared_out. "
      "Before `ffn_post_norm`, before `residual_scale` (granite) and before the sum with the "
      "residual "
      "stream."},

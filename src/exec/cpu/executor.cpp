@@ -183,6 +183,7 @@ class CpuExecutor : public Executor {
                  .row = t,
                  .inputs = std::span(inputs).first(op.inputs.size()),
                  .first_width = op.inputs.empty() ? 0 : program().value(op.inputs[0]).width,
+                 .second_width = op.inputs.size() < 2 ? 0 : program().value(op.inputs[1]).width,
                  .out = row(op.outputs[0], t),
                  .width = program().value(op.outputs[0]).width};
     if (std::holds_alternative<op::Norm>(op.what)) call.weight = weights_.norm_weight(index).data();

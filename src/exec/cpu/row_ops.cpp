@@ -39,6 +39,18 @@ struct Evaluate {
     std::copy_n(call.inputs[0] + slice.first, call.width, call.out);
   }
 
+  void operator()(const op::HeadParts& parts) const {
+    const int64_t size = call.width / parts.heads, rest = size - parts.width;
+    const int64_t stride = call.first_width / parts.heads;
+    const bool shared = rest > 0 && call.second_width == rest;
+    for (int64_t head = 0; head < parts.heads; ++head) {
+      float* out = call.out + head * size;
+      std::copy_n(call.inputs[0] + head * stride + parts.first, parts.width, out);
+      if (rest > 0)
+        std::copy_n(call.inputs[1] + (shared ? 0 : head * rest), rest, out + parts.width);
+    }
+  }
+
   void operator()(const op::Rope& rope) const {
     std::copy_n(call.inputs[0], call.width, call.out);
     const int64_t pairs = rope.dims / 2;

@@ -17,7 +17,7 @@ struct RowCall {
   int64_t position = 0;
   int64_t row = 0;  // of the step
   std::span<const float* const> inputs;
-  int64_t first_width = 0;  // of the first input
+  int64_t first_width = 0, second_width = 0;  // of the inputs
   float* out = nullptr;
   int64_t width = 0;                // of out
   const float* weight = nullptr;    // of a Norm

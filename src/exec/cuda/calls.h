@@ -58,6 +58,7 @@ struct RowTask {
     kRmsNorm,
     kLayerNorm,
     kSlice,
+    kHeadParts,  // of a, then of b: heads of head_size, of which value_size from column `group` on
     kRope,
     kSilu,
     kGeluTanh,
@@ -148,7 +149,7 @@ struct RouteCall {
   float* choice = nullptr;        // [tokens, used]; of Weigh an input
   float* weights = nullptr;       // [tokens, used]; null: it is a Choose
   const float* bias = nullptr;    // [experts]; may be null
-  int64_t experts = 0, used = 0, groups = 1, groups_used = 1;
+  int64_t experts = 0, used = 0, groups = 1, groups_used = 1, group_scores = 2;
   bool sigmoid = false, normalize = false;
   float scale = 1;
   int64_t tokens = 0, first_row = 0;

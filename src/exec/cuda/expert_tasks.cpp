@@ -24,6 +24,7 @@ void launch_experts(const Parts& parts, const op::Op& op, const Buffers& buffers
     call.used = width(out);
     call.groups = choose->groups;
     call.groups_used = choose->groups_used;
+    call.group_scores = choose->group_scores;
     call.sigmoid = choose->scoring == op::Scoring::kSigmoid;
     call.tokens = tokens;
     call.first_row = first_row;

@@ -70,7 +70,7 @@ __device__ void choose(const RouteCall& call, int64_t t, float* scores, float* g
         second = fmaxf(second, fminf(first, number));
         first = fmaxf(first, number);
       }
-      group_scores[group] = size > 1 ? first + second : first;
+      group_scores[group] = size > 1 && call.group_scores > 1 ? first + second : first;
       groups_taken[group] = 0;
     }
     __syncwarp();

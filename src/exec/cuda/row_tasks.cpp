@@ -28,6 +28,12 @@ class Describer {
     out.kind = RowTask::Kind::kSlice;
     out.group = slice.first;
   }
+  void describe(const op::HeadParts& parts, RowTask& out) const {
+    out.kind = RowTask::Kind::kHeadParts;
+    out.group = parts.first;
+    out.head_size = out.width / parts.heads;
+    out.value_size = parts.width;
+  }
   void describe(const op::Rope& rope, RowTask& out) const {
     out.kind = RowTask::Kind::kRope;
     out.pairs = rope.dims / 2;

@@ -200,6 +200,15 @@ __device__ void append(const RowTask& task, const float* keys, const float* valu
              cache.values);
 }
 
+// The number of column `i` of HeadParts.
+__device__ float part_of_head(const RowTask& task, const float* a, const float* b, int i) {
+  const int size = static_cast<int>(task.head_size), width = static_cast<int>(task.value_size);
+  const int heads = static_cast<int>(task.width) / size, head = i / size, at = i - head * size;
+  if (at < width) return a[head * (static_cast<int>(task.a_width) / heads) + task.group + at];
+  const int rest = size - width;
+  return b[(task.b_width == rest ? 0 : head * rest) + at - width];
+}
+
 __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constant__ RowsCall call) {
   using Kind = RowTask::Kind;
   __shared__ float shared[kMostThreads / kWarp];
@@ -224,6 +233,10 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
         case Kind::kSlice:
           for_each(
               columns, [&](int i) { return a[task.group + i]; }, keep);
+          break;
+        case Kind::kHeadParts:
+          for_each(
+              columns, [&](int i) { return part_of_head(task, a, b, i); }, keep);
           break;
         case Kind::kRope:
           rotate(task, t, a, out, columns);
@@ -275,6 +288,7 @@ int64_t pieces_of(const RowTask& task) {
     case Kind::kRmsNorm:
     case Kind::kLayerNorm:
       return task.width / task.group;
+    case Kind::kHeadParts:
     case Kind::kRope:
       return task.width / task.head_size;
     case Kind::kAppend:
@@ -297,8 +311,10 @@ void run_rows(const RowsCall& call, cudaStream_t stream) {
       const RowTask& task = call.tasks[i];
       pieces = std::gcd(pieces, pieces_of(task));
       // A slice cuts across the parts of what it is taken from.
+      const bool cuts =
+          task.kind == RowTask::Kind::kSlice || task.kind == RowTask::Kind::kHeadParts;
       for (int k = 0; k < i; ++k)
-        if (task.kind == RowTask::Kind::kSlice && call.tasks[k].out == task.a) pieces = 1;
+        if (cuts && (call.tasks[k].out == task.a || call.tasks[k].out == task.b)) pieces = 1;
     }
     constexpr int64_t kMostParts = 32;
     for (int64_t parts = std::min(pieces, kMostParts); parts > 1; --parts)

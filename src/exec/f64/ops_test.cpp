@@ -122,6 +122,8 @@ TEST_F(FastOps, OtherOpsHaveThem) {
     expect_same(op::Scale{0.3}, {&x}, 512, threads);
     expect_same(op::SoftCap{2.5}, {&x}, 512, threads);
     expect_same(op::Slice{100}, {&x}, 77, threads);
+    expect_same(op::HeadParts{8, 3, 20}, {&x}, 160, threads);
+    expect_same(op::HeadParts{8, 0, 20}, {&x, &y}, 8 * 84, threads);
   }
   const op::Weight table = weight(quant::Format::kQ8_0, 5, 512);
   expect_same(op::Embed{table, op::Embed::Index::kToken}, {}, 512, 2);

@@ -9,6 +9,7 @@
 #include "exec/reference/experts.h"
 #include "exec/reference/sums.h"
 #include "op/activation.h"
+#include "op/head_parts.h"
 #include "op/rope.h"
 #include "quant/decode.h"
 
@@ -101,6 +102,15 @@ struct Call {
   void operator()(const op::Slice& slice) const {
     for (int64_t t = 0; t < out.rows; ++t)
       std::copy_n(input(0).row(t) + slice.first, out.columns, out.row(t));
+  }
+
+  void operator()(const op::HeadParts& parts) const {
+    const int64_t y_width = inputs.size() > 1 ? input(1).columns : 0;
+    for (int64_t i = 0; i < out.columns; ++i) {
+      const op::HeadPlace from =
+          op::place_in_heads(parts, input(0).columns, y_width, out.columns, i);
+      for (int64_t t = 0; t < out.rows; ++t) out.row(t)[i] = input(from.input).row(t)[from.column];
+    }
   }
 
   void operator()(const op::Rope& rope) const {

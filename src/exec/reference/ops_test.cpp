@@ -145,6 +145,28 @@ TEST_F(Ops, SliceTakesConsecutiveColumns) {
     for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(y.row(t)[i], x.row(t)[3 + i]);
 }
 
+TEST_F(Ops, HeadPartsTakeAPartOfEachHeadAndAddAnother) {
+  constexpr int64_t kHeads = 3, kTokens = 2;
+  const Matrix x = matrix(kTokens, kHeads * 7), own = matrix(kTokens, kHeads * 2),
+               shared = matrix(kTokens, 2);
+  const Matrix part = run(op::HeadParts{kHeads, 3, 4}, {&x}, kHeads * 4);
+  const Matrix with_own = run(op::HeadParts{kHeads, 1, 5}, {&x, &own}, kHeads * 7);
+  const Matrix with_shared = run(op::HeadParts{kHeads, 0, 5}, {&x, &shared}, kHeads * 7);
+  for (int64_t t = 0; t < kTokens; ++t)
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t i = 0; i < 4; ++i)
+        EXPECT_EQ(part.row(t)[head * 4 + i], x.row(t)[head * 7 + 3 + i]);
+      for (int64_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(with_own.row(t)[head * 7 + i], x.row(t)[head * 7 + 1 + i]);
+        EXPECT_EQ(with_shared.row(t)[head * 7 + i], x.row(t)[head * 7 + i]);
+      }
+      for (int64_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(with_own.row(t)[head * 7 + 5 + i], own.row(t)[head * 2 + i]);
+        EXPECT_EQ(with_shared.row(t)[head * 7 + 5 + i], shared.row(t)[i]);
+      }
+    }
+}
+
 TEST_F(Ops, RopeTurnsPairsOfEachHeadByPositionTimesFrequency) {
   for (const auto pairing : {op::Rope::Pairing::kAdjacent, op::Rope::Pairing::kHalves}) {
     op::Rope rope;
@@ -370,6 +392,10 @@ TEST_F(Ops, ChooseAddsItsBiasAndLooksAtGroups) {
   // Sigmoids: 0.5 0.5 | 0.993 0.007 | 0.731 0.731. The third group has the largest sum.
   choose.groups = 3;
   EXPECT_EQ(run(choose, {&router}, 2).values, (std::vector<double>{4, 5}));
+  // The second has the largest score.
+  choose.group_scores = 1;
+  EXPECT_EQ(run(choose, {&router}, 2).values, (std::vector<double>{2, 3}));
+  choose.group_scores = 2;
   choose.bias = op::Weight{"bias", &quant::info(quant::Format::kF32), 1, 6,
                            std::as_bytes(std::span(numbers))};
   choose.groups_used = 2;

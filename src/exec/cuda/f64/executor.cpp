@@ -252,6 +252,7 @@ class DoubleExecutor : public Executor {
                             bytes(out.columns), static_cast<size_t>(out.rows),
                             cudaMemcpyDeviceToDevice, stream_),
           "cudaMemcpy2DAsync");
+    if (const auto* parts = std::get_if<op::HeadParts>(&op.what)) return run(*parts, inputs, out);
     if (const auto* rope = std::get_if<op::Rope>(&op.what)) {
       const Rotation& rotation = rotations_[rotation_of_.at(index)];
       const auto pairs = static_cast<int64_t>(rotation.frequencies.size());
@@ -306,6 +307,28 @@ class DoubleExecutor : public Executor {
                 .out = out},
                stream_);
     return out;
+  }
+
+  // Rows of heads lie one after another: a copy takes the part of all heads of all rows.
+  Result<void> run(const op::HeadParts& parts, const std::vector<DeviceMatrix*>& inputs,
+                   DeviceMatrix& out) {
+    auto* to = out.memory.as<double>();
+    const int64_t size = out.columns / parts.heads, rest = size - parts.width;
+    const auto copy = [&](double* place, int64_t stride, const double* from, int64_t from_stride,
+                          int64_t width, int64_t count) {
+      return check(cudaMemcpy2DAsync(place, bytes(stride), from, bytes(from_stride), bytes(width),
+                                     static_cast<size_t>(count), cudaMemcpyDeviceToDevice, stream_),
+                   "cudaMemcpy2DAsync");
+    };
+    const int64_t all_heads = out.rows * parts.heads;
+    LS_TRY_VOID(copy(to, size, inputs[0]->data() + parts.first, inputs[0]->columns / parts.heads,
+                     parts.width, all_heads));
+    if (rest == 0) return {};
+    const double* y = inputs[1]->data();
+    if (inputs[1]->columns != rest) return copy(to + parts.width, size, y, rest, rest, all_heads);
+    for (int64_t head = 0; head < parts.heads; ++head)
+      LS_TRY_VOID(copy(to + head * size + parts.width, out.columns, y, rest, rest, out.rows));
+    return {};
   }
 
   Result<void> run(const op::Embed& embed, const Step& step, DeviceMatrix& out) {

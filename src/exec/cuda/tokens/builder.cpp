@@ -15,9 +15,9 @@ class TokenPass::Builder {
       : pass_(pass), program_(pass.parts_.program), multiprocessors_(multiprocessors) {}
 
   bool build(const Plan& plan) {
-    // Experts take the way of prompts.
+    // Experts and latent attention take the way of prompts.
     for (const op::Op& op : program_.ops)
-      if (is_of_experts(op.what)) return false;
+      if (is_of_experts(op.what) || std::holds_alternative<op::HeadParts>(op.what)) return false;
     for (const Stage& stage : plan.stages) {
       const bool done = stage.kind == Stage::Kind::kRows       ? add_rows(stage)
                         : stage.kind == Stage::Kind::kProducts ? add_products(stage)
