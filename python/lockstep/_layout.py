@@ -15,6 +15,7 @@ class Heads:
 
     queries: int = 0
     keys: int = 0
+    rotated: int = 0  # numbers at the end of each head that turn by themselves, in latent attention
 
     def part(self, part: str, width: int, name: str) -> slice:
         """Where a part of a fused row lies."""
@@ -32,12 +33,25 @@ class Heads:
 
     def adjacent(self, rows: Any, name: str) -> Any:
         """The two halves of each head, number by number side by side."""
-        heads = self.keys if name.endswith((".k", ".k_rope")) else self.queries
+        heads = 1 if name.endswith(".k_pe") else self.keys if name.endswith((".k", ".k_rope")) else self.queries
         width = rows.shape[1]
         if not heads or width % (2 * heads):
             raise ValueError(f"{name}: {width} numbers are no {heads} heads of an even size; heads= and kv_heads= say how "
                              "many there are")  # fmt: skip
         return rows.reshape(rows.shape[0], heads, 2, -1).transpose(2, 3).reshape(rows.shape[0], -1)
+
+    def adjacent_end(self, rows: Any, name: str) -> Any:
+        """The same of the last numbers of each head alone."""
+        heads, size = self.queries, rows.shape[1] // max(1, self.queries)
+        if not heads or rows.shape[1] % heads or self.rotated % 2 or not 0 < self.rotated <= size:
+            raise ValueError(f"{name}: {rows.shape[1]} numbers are no {heads} heads that end in {self.rotated} rotated "
+                             "ones; heads= says how many there are")  # fmt: skip
+        cut = rows.reshape(rows.shape[0], heads, size)
+        still, turned = cut[..., : size - self.rotated], cut[..., size - self.rotated :]
+        pairs = turned.reshape(rows.shape[0], heads, 2, -1).transpose(2, 3).reshape(turned.shape)
+        import torch
+
+        return torch.cat((still, pairs), dim=-1).reshape(rows.shape)
 
 
 @dataclass(frozen=True)
@@ -96,4 +110,6 @@ class Layout:
             return rows
         if rule.part:
             rows = rows[:, heads.part(rule.part, rows.shape[1], name)]
+        if rule.order == "adjacent_end":
+            return heads.adjacent_end(rows, name)
         return heads.adjacent(rows, name) if rule.order == "adjacent" else rows

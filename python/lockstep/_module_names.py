@@ -100,8 +100,8 @@ def rules_for(
             raise ValueError(f"names: {path}: {problem.strerror}; expected a name map, or one of {engines}") from problem
     if file is None:
         file = load_file(ENGINES.get(str(names), ENGINES.get(engine, "transformers")))
-    architecture = file.known_as.get(architecture, architecture)
-    known = NameMap(file.engine, file.rules, architecture)
+    own, architecture = architecture, file.known_as.get(architecture, architecture)
+    known = NameMap(file.engine, file.rules, architecture, own)
     taken = {rule.checkpoint for rule in mine}
     if any(_fits(known, name) for name in modules):
         rest = [rule for rule in known.rules if "{N}" in rule.checkpoint or rule.checkpoint not in taken]

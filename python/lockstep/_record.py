@@ -71,7 +71,8 @@ class Recording:
         self._names, note = rules_for(model, kind, found, names)
         self.architecture = self._names.architecture
         queries = int(heads or getattr(text, "num_attention_heads", 0) or 0)
-        self._heads = Heads(queries, int(kv_heads or getattr(text, "num_key_value_heads", 0) or queries))
+        keys = int(kv_heads or getattr(text, "num_key_value_heads", 0) or queries)
+        self._heads = Heads(queries, keys, int(getattr(text, "qk_rope_head_dim", 0) or 0))
         self.notes: List[str] = [note] if note else []
         self.own_names: List[str] = []
         self._kind = kind

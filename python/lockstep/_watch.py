@@ -11,7 +11,8 @@ from .capture._names import NameMap, Rule
 
 # See(rule, name of the checkpoint, tensor); own values: See(None, name of the module, tensor).
 See = Callable[[Optional[Rule], str, Any], None]
-FUNCTIONS = ("apply_rotary_pos_emb", "eager_attention_forward", "softmax", "linear", "cat", "_apply_gate")
+FUNCTIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb", "eager_attention_forward",
+             "softmax", "linear", "cat", "_apply_gate")  # fmt: skip
 # Where functions are that the file of a module's class does not have: torch's, or methods of the class.
 _OF_TORCH = {"softmax": "torch.nn.functional", "linear": "torch.nn.functional", "cat": "torch"}
 _METHODS = ("_apply_gate",)
@@ -32,6 +33,7 @@ _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
     "before_sinks": _before_sinks,
     "query": lambda arguments, _: arguments[1],
     "new_keys": lambda arguments, _: arguments[2][..., -arguments[1].shape[-2] :, :],  # those before are the cache's
+    "new_values": lambda arguments, _: arguments[3][..., -arguments[1].shape[-2] :, :],
     "first_output": lambda _, results: results[0],
     "second_output": lambda _, results: results[1],
 }

@@ -67,10 +67,12 @@ class NamesTest(unittest.TestCase):
         # What only models with an expert that all tokens share have, and what those lack in llama.cpp.
         shared = {"blk.N.ffn_experts", "blk.N.ffn_shared_act"}
         dense = {"blk.N.ffn_gate", "blk.N.ffn_up", "blk.N.ffn_act"}
+        turned = {"blk.N.q_pe", "blk.N.k_pe"}  # of latent attention, which other modules have other functions for
         for engine, architecture, lacking in (
             ("llama.cpp", "llama", shared), ("llama.cpp", "phi3", shared), ("llama.cpp", "qwen2moe", dense),
-            ("transformers", "llama", {"blk.N.ffn_experts"}), ("transformers", "phi3", {"blk.N.ffn_experts"}),
-            ("transformers", "qwen2_moe", set()),
+            ("llama.cpp", "deepseek2", {"blk.N.k"}), ("transformers", "llama", {"blk.N.ffn_experts"} | turned),
+            ("transformers", "phi3", {"blk.N.ffn_experts"} | turned), ("transformers", "qwen2_moe", turned),
+            ("transformers", "deepseek_v2", set()), ("transformers", "deepseek_v3", set()),
         ):  # fmt: skip
             rules = names.load_map(engine, architecture).rules
             wanted = {name.replace("blk.N.", "blk.{N}.") for name in set(checkpoints.CHECKPOINTS) - lacking}
@@ -105,6 +107,35 @@ class NamesTest(unittest.TestCase):
             with self.subTest(node=node, architecture=architecture):
                 self.assertEqual(self.find("transformers", architecture, node), wanted)
 
+    def test_latent_attention(self):
+        for node, op, reads, wanted in (
+            ("q-2", "MUL_MAT", ("blk.2.attn_q_a.weight", "attn_norm-2"), ["blk.2.q_a"]),
+            ("q-2", "MUL", ("norm-2", "blk.2.attn_q_a_norm.weight"), ["blk.2.q_a_norm"]),
+            ("q-2", "MUL_MAT", ("blk.2.attn_q_b.weight", "q-2"), ["blk.2.q"]),
+            ("q-2", "MUL_MAT", ("blk.2.attn_q.weight", "attn_norm-2"), ["blk.2.q"]),
+            ("kv_cmpr_pe-2", "MUL_MAT", ("blk.2.attn_kv_a_mqa.weight", "attn_norm-2"), ["blk.2.kv_a"]),
+            ("k_pe-2", "VIEW", ("kv_cmpr_pe-2",), []),
+            ("k_pe-2", "ROPE", ("k_pe-2", "inp_pos"), ["blk.2.k_pe"]),
+            # The absorbed form: heads of the short row are no keys.
+            ("Qcur-2", "CONCAT", ("q_nope_absorbed_perm-2", "q_pe-2"), []),
+            ("Kcur-2", "CONCAT", ("Vcur-2", "k_pe-2"), []),
+            ("Vcur-2", "RESHAPE", ("kv_cmpr-2",), []),
+            ("Kcur-2", "CONCAT", ("k_nope_view-2", "x"), ["blk.2.k_rope"]),
+            ("Qcur-2", "ROPE", ("q-2", "inp_pos"), ["blk.2.q_rope"]),
+            ("Vcur_cont-2", "CONT", ("Vcur_view-2",), ["blk.2.v"]),
+            ("ffn_out-0", "MUL_MAT", ("blk.0.ffn_down.weight", "ffn_swiglu-0"), ["blk.0.ffn_act", "blk.0.ffn_out"]),
+        ):
+            with self.subTest(node=node, op=op, reads=reads):
+                self.assertEqual(self.find("llama.cpp", "deepseek2", node, op, reads), wanted)
+        attention = "model.layers.3.self_attn:eager_attention_forward"
+        for own, order in (("deepseek_v2", None), ("deepseek_v3", "adjacent_end")):
+            found = names.load_map("transformers", own)
+            self.assertEqual(found.architecture, "deepseek2")
+            self.assertEqual([(name, rule.take, rule.order) for rule, name in found.find(attention)],
+                             [("blk.3.v", "new_values", None), ("blk.3.q_rope", "query", order),
+                              ("blk.3.k_rope", "new_keys", order)])  # fmt: skip
+        self.assertEqual(self.find("transformers", "deepseek_v2", "model.layers.3.self_attn:apply_rotary_pos_emb"), [])
+
     def test_rules_of_the_package_are_of_checkpoints(self):
         for path in sorted(Path(names.__file__).with_name("names").glob("*.json")):
             for rule in names.parse_map(path.read_text()).rules:
@@ -133,7 +164,7 @@ class NamesTest(unittest.TestCase):
         every = checkpoints.names(11)
         self.assertEqual(sorted(reversed(every), key=checkpoints.execution_order), every)
         self.assertEqual(checkpoints.names(2)[-4:], ["blk.1.ffn_post_norm", "blk.1.output", "final_norm", "logits"])
-        self.assertEqual(len(every), 3 + 11 * 32)
+        self.assertEqual(len(every), 3 + 11 * 38)
         for name in ("norm-3", "blk.1.other", "blk.N.q", "blk..q", "q", "blk.1.logits", "blk.1.q.x", ""):
             self.assertFalse(checkpoints.is_checkpoint(name), name)
         for name in checkpoints.names(2):

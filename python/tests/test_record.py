@@ -10,6 +10,7 @@ import numpy as np
 
 import lockstep
 from lockstep._experts import ExpertCalls
+from lockstep._layout import Heads
 
 # Some machines announce AMX, which is above this, and stop a program at its first tile instruction.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -221,6 +222,21 @@ class ExpertsTest(unittest.TestCase):
         self.assertEqual(self.calls.finish(None), {})
         self.setUp()
         self.assertEqual(self.calls.finish(self.choice[:-1]), {})
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class OrderTest(unittest.TestCase):
+    """Numbers of a head in the order of GGUF files."""
+
+    def test_ends_of_heads(self):
+        heads = Heads(2, 2, 4)
+        rows = torch.arange(14).reshape(1, 14)
+        wanted = [0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10, 12, 11, 13]
+        self.assertEqual(heads.adjacent_end(rows, "blk.0.q_rope").tolist(), [wanted])
+        self.assertEqual(heads.adjacent(rows[:, :4], "blk.0.k_pe").tolist(), [[0, 2, 1, 3]])  # one head for all
+        for wrong, width in ((heads, 13), (Heads(2, 2, 0), 14), (Heads(2, 2, 3), 14), (Heads(0, 0, 4), 14), (heads, 6)):
+            with self.assertRaisesRegex(ValueError, "blk.0.k_rope: .* numbers are no .* heads that end in"):
+                wrong.adjacent_end(torch.zeros(1, width), "blk.0.k_rope")
 
 
 @unittest.skipIf(torch is None, "torch is not installed")

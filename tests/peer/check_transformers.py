@@ -77,18 +77,47 @@ CASES = [
     ("gpt-oss, yarn", "gpt-oss", {"rope_parameters": GPT_OSS_YARN}, 100, 100),
     ("gpt-oss, one of 65 experts, a window of 1", "gpt-oss",
      {"num_local_experts": 65, "num_experts_per_tok": 1, "sliding_window": 1}, 20, 20),
+    ("deepseek V2 Lite", "deepseek_v2", {}, 60, 60),
+    ("deepseek V2 Lite, one weight for keys and values", "deepseek_v2", {"whole_kv_b": True}, 60, 60),
+    ("deepseek V2, groups, yarn", "deepseek_v2",
+     {"q_lora_rank": 17, "topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2,
+      "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}}, 100, 100),
+    ("deepseek V2, yarn without sharpened scores", "deepseek_v2", {"rope_parameters": YARN}, 100, 100),
+    ("deepseek V2, every layer with experts, one head", "deepseek_v2",
+     {"first_k_dense_replace": 0, "num_attention_heads": 1, "num_key_value_heads": 1, "n_shared_experts": 1}, 7, 60),
+    ("deepseek V3", "deepseek_v3", {}, 60, 60),
+    ("deepseek V3, groups, yarn, one weight for keys and values", "deepseek_v3",
+     {"n_routed_experts": 12, "n_group": 4, "topk_group": 2, "whole_kv_b": True,
+      "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, 100, 100),
+    ("deepseek V3, weights not divided", "deepseek_v3", {"norm_topk_prob": False, "q_lora_rank": None}, 60, 60),
 ]  # fmt: skip
 
 
+def by_expert(values):
+    """Chosen experts in the order of their numbers: engines choose in any order."""
+    out = dict(values)
+    for name, choice in values.items():
+        if not name.endswith(".ffn_choice"):
+            continue
+        order = np.argsort(choice, axis=1)
+        for slots in ("ffn_choice", "ffn_weights", "ffn_expert_gate", "ffn_expert_up", "ffn_expert_act", "ffn_expert_out"):
+            full = name.replace("ffn_choice", slots)
+            rows = values[full].reshape(*choice.shape, -1)
+            out[full] = np.take_along_axis(rows, order[..., None], axis=1).reshape(values[full].shape)
+    return out
+
+
 def run_case(report, path, seed, name, arch, options, count, context):
+    options = dict(options)
+    whole_kv_b = options.pop("whole_kv_b", False)
     model = hf_models.random_model(hf_models.config_of(arch, options), seed)
-    hf_models.export(model, path)
+    hf_models.export(model, path, whole_kv_b)
     tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, count)]
-    theirs = hf_models.forward(model, tokens)
+    theirs = by_expert(hf_models.forward(model, tokens))
     worst_name, worst = "", -1.0
     # In one step, and in several that go through the cache.
     for chunk in (count, 7):
-        ours = our_values(path, tokens, chunk=chunk, context=context)
+        ours = by_expert(our_values(path, tokens, chunk=chunk, context=context))
         for checkpoint, value in sorted(theirs.items(), key=lambda item: execution_order(item[0])):
             own = ours[checkpoint]
             if checkpoint.endswith("attn_scores"):  # what a mask hides is a large negative number there

@@ -25,7 +25,7 @@ ADDED_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight; files hold the
 def arch_of(config):
     """What GGUF files call the architecture."""
     names = {"gemma3_text": "gemma3", "phi": "phi2", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
-             "gpt_oss": "gpt-oss"}  # fmt: skip
+             "gpt_oss": "gpt-oss", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}  # fmt: skip
     return names.get(config.model_type, config.model_type)
 
 
@@ -103,6 +103,15 @@ def config_of(arch, options):
         "granitemoe": (transformers.GraniteMoeConfig, {**kinds["granite"][1], **local, "intermediate_size": 31}),
         "gpt-oss": (transformers.GptOssConfig, {**_common(6, 3, 31), **local, "head_dim": 14, "sliding_window": 11}),
     }  # fmt: skip
+    # The norms of the short rows have an epsilon of their own in transformers, which files do not know.
+    latent = {**_common(6, 6, 67), "rms_norm_eps": 1e-6, "kv_lora_rank": 21, "q_lora_rank": 17, "qk_nope_head_dim": 10,
+              "qk_rope_head_dim": 6, "v_head_dim": 9, "n_routed_experts": 9, "num_experts_per_tok": 3,
+              "moe_intermediate_size": 29, "n_shared_experts": 2, "first_k_dense_replace": 2,
+              "routed_scaling_factor": 1.7, "n_group": 1, "topk_group": 1}  # fmt: skip
+    kinds |= {
+        "deepseek_v2": (transformers.DeepseekV2Config, {**latent, "q_lora_rank": None, "topk_method": "greedy"}),
+        "deepseek_v3": (transformers.DeepseekV3Config, {**latent, "norm_topk_prob": True}),
+    }
     kind, usual = kinds[arch]
     if arch in ("glm4", "stablelm", "phi2"):
         return kind(**{**usual, **_rope(**half), **options})
@@ -136,6 +145,9 @@ def random_model(config, seed):
                 if config.model_type == "gpt_oss" and name.endswith("gate_up_proj"):
                     values *= 3  # some beyond the limits of the activation
             weight.copy_(values)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=random))
     return model.double()
 
 
@@ -171,6 +183,12 @@ _NAMES = {
     "mlp.router": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.router": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    # DeepSeek
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp", "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b",
 }  # fmt: skip
 # Whose post_attention_layernorm has that name in files: it is what it says, or (gpt-oss) it is not.
 _AFTER_ATTENTION = ("gemma2", "gemma3", "olmo2", "gpt-oss")
@@ -219,9 +237,20 @@ def _expert_tensors(full_name, value, arch):
     yield f"blk.{layer}.ffn_up_exps.weight", value[:, half:]
 
 
-def _tensors(model):
+def _split_kv_b(name, value, config):
+    """The weight of keys and values in two, that of keys transposed, as files have it today."""
+    heads = value.reshape(config.num_attention_heads, -1, value.shape[1])
+    still = config.qk_nope_head_dim
+    yield name.replace("kv_b", "k_b"), heads[:, :still].transpose(0, 2, 1)
+    yield name.replace("kv_b", "v_b"), heads[:, still:]
+
+
+def _tensors(model, whole_kv_b=False):
     """(GGUF name, array) of every weight."""
     arch = arch_of(model.config)
+    for full_name, buffer in model.named_buffers():
+        if full_name.endswith("e_score_correction_bias"):
+            yield f"blk.{full_name.split('.')[2]}.exp_probs_b.bias", buffer.numpy()
     heads_norms = {}  # weights of each head's own norm
     for full_name, weight in model.named_parameters():
         if "_layernorm.norms." in full_name:
@@ -236,6 +265,9 @@ def _tensors(model):
             yield f"blk.{layer}.attn_sinks.weight", weight.detach().numpy()
             continue
         name, value = _gguf_name(full_name, arch), weight.detach().numpy()
+        if name.endswith("attn_kv_b.weight") and not whole_kv_b:
+            yield from _split_kv_b(name, value, model.config)
+            continue
         if name.endswith("ffn_gate_inp_shexp.weight"):
             value = value[0]
         if arch in ADDED_ONE and "norm" in name:
@@ -346,7 +378,33 @@ def _llama3_factors(config, head_size):
         yield 1 / ((1 - own_share) / factor + own_share)
 
 
-def export(model, path):
+def _export_latent(writer, config, rope, whole_kv_b):
+    """DeepSeek's metadata; files with the weight of keys and values in two count the short row as one head."""
+    rotated, size = config.qk_rope_head_dim, config.qk_nope_head_dim + config.qk_rope_head_dim
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    if config.q_lora_rank:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_head_count_kv(config.num_attention_heads if whole_kv_b else 1)
+    writer.add_key_length(size if whole_kv_b else config.kv_lora_rank + rotated)
+    writer.add_value_length(config.v_head_dim if whole_kv_b else config.kv_lora_rank)
+    if not whole_kv_b:
+        writer.add_key_length_mla(size)
+        writer.add_value_length_mla(config.v_head_dim)
+    writer.add_rope_dimension_count(rotated)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_expert_group_used_count(config.topk_group)
+    if config.model_type == "deepseek_v3":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+    if "mscale_all_dim" in rope:
+        writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+
+
+def export(model, path, whole_kv_b=False):
     config = model.config
     arch = arch_of(config)
     writer = gguf.GGUFWriter(path, arch)
@@ -379,10 +437,13 @@ def export(model, path):
             writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
         if arch == "gpt-oss":
             writer.add_expert_feed_forward_length(config.intermediate_size)
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_key_length(head_size)
-        writer.add_value_length(head_size)
-        writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
+        if arch == "deepseek2":
+            _export_latent(writer, config, rope, whole_kv_b)
+        else:
+            writer.add_head_count_kv(config.num_key_value_heads)
+            writer.add_key_length(head_size)
+            writer.add_value_length(head_size)
+            writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
         writer.add_rope_freq_base(rope["rope_theta"])
         if arch in ("gemma2", "gemma3", "gpt-oss"):
             writer.add_sliding_window(config.sliding_window)
@@ -418,7 +479,7 @@ def export(model, path):
             writer.add_residual_scale(config.residual_multiplier)
             writer.add_attention_scale(config.attention_multiplier)
             writer.add_logit_scale(config.logits_scaling)
-    for name, value in _tensors(model):
+    for name, value in _tensors(model, whole_kv_b):
         single = np.ascontiguousarray(value, np.float32)
         if not np.array_equal(single.astype(np.float64), value):
             raise ValueError(f"{name} is not in single precision")

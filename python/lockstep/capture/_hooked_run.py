@@ -31,7 +31,8 @@ class Run:
         names = load_map("transformers", model.config.model_type)
         self.architecture = names.architecture
         heads = int(getattr(config, "num_attention_heads", 0) or 0)
-        self._heads = Heads(heads, int(getattr(config, "num_key_value_heads", None) or heads))
+        keys = int(getattr(config, "num_key_value_heads", None) or heads)
+        self._heads = Heads(heads, keys, int(getattr(config, "qk_rope_head_dim", None) or 0))
         self.values: Dict[str, npt.NDArray[Any]] = {}
         self.logits: npt.NDArray[np.float32] = np.empty((0, 0), np.float32)
         self.notes: List[str] = []

@@ -229,7 +229,8 @@ class Run:
         for rule, name in rules:
             if not command.wanted(self._checkpoints, name) or name == "logits":
                 continue
-            array = (node.sources()[0] if rule.take == "input" else node).array()
+            source = {"input": 0, "second_input": 1}.get(rule.take)
+            array = (node if source is None else node.sources()[source]).array()
             if array is None:
                 continue
             if rule.take == "softmax_input":

@@ -11,8 +11,9 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 FORMAT = "lockstep-names"
 VERSION = 1
 PARTS = ("q", "k", "v", "gate", "up")
-TAKES = ("output", "input", "softmax_input", "before_sinks", "query", "new_keys", "first_output", "second_output",
-         "third_output", "sum_of_outputs", "expert_gate", "expert_up", "expert_act", "expert_out")  # fmt: skip
+ORDERS = ("adjacent", "adjacent_end")
+TAKES = ("output", "input", "second_input", "softmax_input", "before_sinks", "query", "new_keys", "new_values", "first_output",
+         "second_output", "third_output", "sum_of_outputs", "expert_gate", "expert_up", "expert_act", "expert_out")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,18 @@ def _pattern(name: str) -> "re.Pattern[str]":
 
 
 class NameMap:
-    """The rules of one engine for one architecture."""
+    """The rules of one engine for one architecture, which the engine may have a name of its own for."""
 
-    def __init__(self, engine: str, rules: Sequence[Rule], architecture: str) -> None:
+    def __init__(self, engine: str, rules: Sequence[Rule], architecture: str, own: str = "") -> None:
         self.engine = engine
         self.architecture = architecture
-        named = {rule.checkpoint for rule in rules if architecture in rule.architectures}
+        known = {architecture, own or architecture}
+        named = {rule.checkpoint for rule in rules if known & set(rule.architectures)}
         self.rules = [
             rule
             for rule in rules
-            if architecture not in rule.not_architectures
-            and (architecture in rule.architectures or (not rule.architectures and rule.checkpoint not in named))
+            if not known & set(rule.not_architectures)
+            and (known & set(rule.architectures) or (not rule.architectures and rule.checkpoint not in named))
         ]
         self._by_name = [(r, [_pattern(n) for n in r.nodes], [_pattern(n) for n in r.reads]) for r in self.rules]
         self._found: Dict[Tuple[str, ...], List[Tuple[Rule, str]]] = {}
@@ -100,8 +102,8 @@ def make_rule(item: Dict[str, Any], where: str) -> Rule:
         raise ValueError(f"{where}: part {item['part']!r}, expected one of {', '.join(PARTS)}")
     if item.get("take", "output") not in TAKES:
         raise ValueError(f"{where}: take {item['take']!r}, expected one of {', '.join(TAKES)}")
-    if item.get("order", "adjacent") != "adjacent":
-        raise ValueError(f"{where}: order {item['order']!r}, expected adjacent")
+    if item.get("order", "adjacent") not in ORDERS:
+        raise ValueError(f"{where}: order {item['order']!r}, expected one of {', '.join(ORDERS)}")
     fields: Dict[str, Any] = {key: tuple(value) if key in lists else value for key, value in item.items()}
     return Rule(**fields)
 
@@ -135,7 +137,7 @@ def load_file(engine: str) -> MapFile:
 
 def load_map(engine: str, architecture: str) -> NameMap:
     file = load_file(engine)
-    return NameMap(file.engine, file.rules, file.known_as.get(architecture, architecture))
+    return NameMap(file.engine, file.rules, file.known_as.get(architecture, architecture), architecture)
 
 
 def without_layer(node: str) -> str:
