@@ -141,6 +141,16 @@ Alteration limited(double limit);
 Alteration scale_factor(double factor);  // Scale
 Alteration logit_cap(double value);      // SoftCap
 
+// Mixtures of experts
+Alteration choose(std::function<bool(op::Choose&)> how);
+Alteration skipped_experts(int64_t count);  // the best are passed over
+Alteration expert_numbers(int64_t offset);  // of the choice
+Alteration weigh(std::function<bool(op::Weigh&)> how);
+Alteration biased_weights(const op::Weight& bias);  // the bias of the choice counts in them too
+Alteration weights_of_expert(int64_t offset);       // ExpertLinear's, of another expert
+
+Alteration scaled_sum();  // Add: the factor of the second input is applied to the sum
+
 // Any op
 Alteration passes_on(size_t input);                       // its result is one of its inputs
 Alteration keeps_inputs(std::vector<size_t> inputs);      // these of its inputs, in this order

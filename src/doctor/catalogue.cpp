@@ -73,6 +73,7 @@ void sum_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
   const op::Program& program = findings.program();
   const op::Op& op = program.ops[index];
   const auto name = [&](ValueId id) { return program.value(id).name; };
+  if (shared_expert_hypotheses(findings, index, out)) return;
   const std::string fix = "Look at the addition of the residual: what is added to what.";
   const op::Op* second = producer_of(program, op.inputs[1]);
   const bool positions = second != nullptr && std::holds_alternative<op::Embed>(second->what);
@@ -94,6 +95,13 @@ void sum_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
                    {{"used", name(op.inputs[0])}},
                    passes_on(0)});
   }
+  if (const auto* scale = second != nullptr ? std::get_if<op::Scale>(&second->what) : nullptr)
+    out.push_back({"residual.scale_of_sum",
+                   fmt::format("the factor {:g} is applied to the whole sum, not to {} alone",
+                               scale->factor, name(second->inputs[0])),
+                   "Look at where the factor of the branch stands: before the sum.",
+                   {{"factor", scale->factor}},
+                   scaled_sum()});
   for (const size_t kept : {size_t{1}, size_t{0}})
     out.push_back({"residual.input",
                    fmt::format("it adds {} to itself", name(op.inputs[kept])),
@@ -188,6 +196,7 @@ std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
   if (std::holds_alternative<op::SoftCap>(what)) cap_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Rope>(what)) rope_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Attention>(what)) attention_hypotheses(findings, index, out);
+  expert_hypotheses(findings, index, out);
   // Other readings of a weight's raw blocks belong here: reweigh() hands them the weight as the
   // file has it.
   weight_hypotheses(findings, index, out);

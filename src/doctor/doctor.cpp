@@ -59,8 +59,7 @@ class SideDoctor {
     for (const CheckpointResult& result : comparison_.checkpoints) {
       if ((result.*judgement_).defects.empty()) continue;
       if (stopped()) break;
-      // A choice of experts is right or wrong: its numbers do not tell why.
-      if (!result.name.ends_with(".ffn_choice")) checkpoint(result);
+      result.name.ends_with(".ffn_choice") ? choice(result) : checkpoint(result);
       progress.advance(1, 0);
       side_.trace->release_pages();
       model_.file().release_pages();
@@ -166,6 +165,42 @@ class SideDoctor {
     explain(result, examination);
     if (!garbage.empty() && !gives_garbage(result.name, examination, garbage))
       found_.add_garbage(result, garbage);
+  }
+
+  // A choice of experts is right or wrong: what leads to every one that was recorded explains it.
+  void choice(const CheckpointResult& result) {
+    const auto id = scope_.ids.find(result.name);
+    if (id == scope_.ids.end()) return;
+    const Case wrong{side_,
+                     model_,
+                     options_.checkpoints,
+                     threads_,
+                     id->second,
+                     side_.replayed,
+                     (result.*judgement_).defects,
+                     usual_,
+                     options_.interrupted,
+                     products_};
+    Examination examination(wrong, Altered(side_.forwards.front()), deadline_);
+    const std::vector<size_t> ops = {examination.stretch().back()};
+    Explanation explanation;
+    for (const Hypothesis& each : choice_hypotheses(examination.findings(), ops[0])) {
+      ++explanation.tried;
+      const auto altered = examination.alter(each.alter, ops);
+      const auto judged = altered ? examination.judge(*altered, wrong.wrong) : std::nullopt;
+      if (!judged || !judged->whole() || judged->explained == 0) continue;
+      if (explanation.chosen.empty()) {
+        Trial trial;
+        trial.hypothesis = each;
+        trial.ops = ops;
+        trial.judgement = *judged;
+        explanation.chosen.push_back(std::move(trial));
+      } else {
+        explanation.chosen[0].alternatives.push_back(each.cause);
+        explanation.chosen[0].contested = true;
+      }
+    }
+    if (!explanation.chosen.empty()) add(result, wrong, examination, explanation);
   }
 
   // A wrong mask may leave rows that see nothing: what explains the other rows explains their NaN.

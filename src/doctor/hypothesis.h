@@ -46,10 +46,15 @@ void weight_hypotheses(const Findings& findings, size_t op, std::vector<Hypothes
 void layout_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void rope_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void attention_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void expert_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void row_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 
 // The first position of the step that a position belongs to.
 int64_t step_begin(const trace::Trace& trace, int64_t position);
+// Of the sum of chosen experts and of one that all share; false where the op is another sum.
+bool shared_expert_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+// Of a choice of experts, which is right or wrong: its numbers have no distance.
+std::vector<Hypothesis> choice_hypotheses(const Findings& findings, size_t op);
 
 // The name without its layer: "q_rope".
 std::string short_name(const op::Value& value);

@@ -42,6 +42,9 @@ struct Deviation {
   // result. Empty: its own.
   std::vector<int64_t> input_columns;
   std::vector<int64_t> columns;
+  // Choose: so many of the best experts are passed over; numbers of experts are off by so much.
+  int64_t skipped_experts = 0;
+  int64_t expert_offset = 0;
   double factor = 1;  // of the result
   double limit = 0;   // results are cut to [-limit, limit]; 0: they are not
 };

@@ -305,6 +305,12 @@ std::optional<Replay::Outcome> Replay::evaluate_op(const op::Op& op, op::ValueId
   if (deviation != nullptr) {
     deviate_variance(*deviation, out.own);
     deviate_variance(*deviation, estimate.variance);
+    // A factor is a product of its own, which is rounded too.
+    for (size_t i = 0; deviation->factor != 1 && i < out.own.values.size(); ++i) {
+      const double rounding = handed_on(estimate.value.values[i], arithmetic);
+      out.own.values[i] += rounding;
+      estimate.variance.values[i] += rounding;
+    }
   }
   sample(run, inputs, estimate);
   return out;

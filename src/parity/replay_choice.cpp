@@ -1,6 +1,7 @@
 // A recorded choice of experts is right where the router's numbers lead to it, but for ties that
 // rounding explains. The order of the experts says nothing: an engine may have any.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/parallel.h"
@@ -19,6 +20,16 @@ std::vector<double> decoded_bias(const op::Choose& choose) {
   quant::decode(choose.bias->format->format(), choose.bias->row(0), choose.bias->columns,
                 floats.data());
   return {floats.begin(), floats.end()};
+}
+
+// What the right Choose would have compared and chosen, of an engine that deviates.
+void undo_deviation(const op::Deviation& deviation, ExpertScores& of, std::vector<double>& chosen) {
+  for (int64_t i = 0; i < deviation.skipped_experts; ++i)
+    *std::ranges::max_element(of.scores) = -std::numeric_limits<double>::infinity();
+  const auto experts = static_cast<double>(of.scores.size());
+  for (double& number : chosen)
+    if (deviation.expert_offset != 0)
+      number = std::fmod(number - static_cast<double>(deviation.expert_offset) + experts, experts);
 }
 
 }  // namespace
@@ -53,12 +64,14 @@ std::optional<std::vector<OwnError>> Replay::judge_experts_chosen(op::ValueId id
   const auto actual = actual_rows(id, positions);
   const Estimated router = obtain_input(op, 0, positions);
   if (!actual || router == nullptr) return std::nullopt;
-  const std::vector<ExpertScores> scores = scores_of_experts(op, id, *router);
+  std::vector<ExpertScores> scores = scores_of_experts(op, id, *router);
+  const op::Deviation* deviation = deviation_of(op);
   std::vector<OwnError> out(positions.size());
   for (size_t r = 0; r < positions.size(); ++r) {
     const double* row = actual->row(static_cast<int64_t>(r));
-    const ExpertChoice choice =
-        judge_experts(choose, scores[r], {row, static_cast<size_t>(actual->columns)});
+    std::vector<double> chosen(row, row + actual->columns);
+    if (deviation != nullptr) undo_deviation(*deviation, scores[r], chosen);
+    const ExpertChoice choice = judge_experts(choose, scores[r], chosen);
     OwnError& own = out[r];
     own.position = positions[r];
     if (router->tainted[r] || choice.gap == 0) continue;

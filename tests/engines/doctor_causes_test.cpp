@@ -128,6 +128,70 @@ TEST_F(Doctor, Norms) {
   expect("blk.2.attn_norm", "scale.value", doctor::times(1.7));
 }
 
+TEST_F(Doctor, Experts) {
+  const auto with_experts = [](forge::Spec& spec) {
+    spec.experts = 9;
+    spec.experts_used = 3;
+    spec.expert_feed_forward = 21;
+  };
+  const auto normalization = doctor::weigh([](op::Weigh& weigh) {
+    weigh.normalize = !weigh.normalize;
+    return true;
+  });
+  const auto scoring = doctor::weigh([](op::Weigh& weigh) {
+    weigh.scoring =
+        weigh.scoring == op::Scoring::kSoftmax ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+    return true;
+  });
+  use("qwen3moe", with_experts);
+  expect("blk.1.ffn_weights", "experts.normalization", normalization);
+  expect("blk.1.ffn_weights", "experts.scoring", scoring);
+  expect("blk.0.ffn_expert_gate", "experts.index", doctor::weights_of_expert(1));
+  expect("blk.2.ffn_expert_out", "experts.index", doctor::weights_of_expert(-1));
+  expect("blk.1.ffn_choice", "experts.choice", doctor::skipped_experts(1));
+  expect("blk.1.ffn_choice", "experts.choice", doctor::expert_numbers(1));
+  use("qwen2moe", with_experts);
+  expect("blk.1.ffn_weights", "experts.normalization", normalization);
+  expect("blk.1.ffn_out", "experts.shared_missing", doctor::passes_on(0));
+  expect("blk.0.ffn_out", "experts.chosen_missing", doctor::passes_on(1));
+  const op::Program program = lab_->program(job_);
+  for (size_t i = 0; i < program.values.size(); ++i)
+    if (program.values[i].name == "blk.1.ffn_shared_out")
+      expect("blk.1.ffn_out", "experts.gate_missing",
+             doctor::reads_value(1, static_cast<op::ValueId>(i)));
+}
+
+TEST_F(Doctor, CorrectedAndGroupedExperts) {
+  use("deepseek2", [](forge::Spec& spec) {
+    spec.rope_dims = 4;
+    spec.experts = 12;
+    spec.experts_used = 3;
+    spec.expert_feed_forward = 21;
+    spec.expert_groups = 4;
+    spec.expert_groups_used = 2;
+    spec.expert_scale = 2.5;
+    spec.sigmoid_experts = true;
+  });
+  const op::Program program = lab_->program(job_);
+  for (const op::Op& op : program.ops)
+    if (const auto* choose = std::get_if<op::Choose>(&op.what); choose != nullptr && op.layer == 1)
+      expect("blk.1.ffn_weights", "experts.bias_in_weights", doctor::biased_weights(*choose->bias));
+  expect("blk.1.ffn_weights", "experts.scale", doctor::weigh([](op::Weigh& weigh) {
+           weigh.scale = 1;
+           return true;
+         }));
+  expect("blk.1.ffn_choice", "experts.choice", doctor::choose([](op::Choose& choose) {
+           choose.groups = choose.groups_used = 1;
+           return true;
+         }));
+}
+
+TEST_F(Doctor, AFactorOfTheBranchOnTheSum) {
+  use("granite", [](forge::Spec& spec) { spec.residual_scale = 0.22; });
+  expect("blk.1.attn_residual", "residual.scale_of_sum", doctor::scaled_sum());
+  expect("blk.0.output", "residual.scale_of_sum", doctor::scaled_sum());
+}
+
 TEST_F(Doctor, Rotations) {
   const auto rope = [](const std::function<void(op::Rope&)>& change) {
     return doctor::rope([=](op::Rope& own) {

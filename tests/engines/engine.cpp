@@ -396,7 +396,11 @@ class HonestEngine : public exec::Executor {
       for (size_t e = 0; e < bias.size(); ++e) scores[e] += bias[e];
       std::vector<double> exact(scores.begin(), scores.end());
       std::vector<int64_t> choice(static_cast<size_t>(out.columns));
+      choice.resize(choice.size() + static_cast<size_t>(deviation_.skipped_experts));
       op::choose_experts(choose, exact, choice);
+      choice.erase(choice.begin(), choice.begin() + deviation_.skipped_experts);
+      for (int64_t& expert : choice)
+        expert = (expert + deviation_.expert_offset + in[0].columns) % in[0].columns;
       if (style_.experts_in_order) std::ranges::sort(choice);
       for (size_t i = 0; i < choice.size(); ++i) out.row(t)[i] = static_cast<T>(choice[i]);
     }

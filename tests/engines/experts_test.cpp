@@ -96,10 +96,17 @@ TEST_P(Routing, MistakesAreFound) {
        }},
       {"a scale that is left out", "blk.1.ffn_weights",
        [](op::Op& op) { std::get<op::Weigh>(op.what).scale = 1.01; }},
-      {"sigmoid for softmax", "blk.1.ffn_weights",
-       [](op::Op& op) { std::get<op::Weigh>(op.what).scoring = op::Scoring::kSigmoid; }},
-      {"groups of experts", "blk.1.ffn_choice",
-       [](op::Op& op) { std::get<op::Choose>(op.what).groups = 3; }},
+      {"the other function of the router", "blk.1.ffn_weights",
+       [](op::Op& op) {
+         auto& scoring = std::get<op::Weigh>(op.what).scoring;
+         scoring = scoring == op::Scoring::kSoftmax ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+       }},
+      {"other groups of experts", "blk.1.ffn_choice",
+       [](op::Op& op) {
+         auto& choose = std::get<op::Choose>(op.what);
+         choose.groups = choose.groups > 1 ? 1 : 3;
+         choose.groups_used = 1;
+       }},
       {"the next expert", "blk.1.ffn_expert_up",
        [](op::Op& op) {
          auto& all = std::get<op::ExpertLinear>(op.what);
