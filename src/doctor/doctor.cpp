@@ -200,7 +200,7 @@ class SideDoctor {
         explanation.chosen[0].contested = true;
       }
     }
-    if (!explanation.chosen.empty()) add(result, wrong, examination, explanation);
+    if (!explanation.chosen.empty()) found_.add(result, examination, explanation);
   }
 
   // A wrong mask may leave rows that see nothing: what explains the other rows explains their NaN.

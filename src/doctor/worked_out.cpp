@@ -5,6 +5,7 @@
 
 #include "doctor/alterations.h"
 #include "doctor/number_worker.h"
+#include "op/activation.h"
 #include "quant/decode.h"
 
 namespace lockstep::doctor {

@@ -104,7 +104,7 @@ def config_of(arch, options):
         "gpt-oss": (transformers.GptOssConfig, {**_common(6, 3, 31), **local, "head_dim": 14, "sliding_window": 11}),
     }  # fmt: skip
     # The norms of the short rows have an epsilon of their own in transformers, which files do not know.
-    latent = {**_common(6, 6, 67), "rms_norm_eps": 1e-6, "kv_lora_rank": 21, "q_lora_rank": 17, "qk_nope_head_dim": 10,
+    latent = {**_common(6, 6, 67), "rms_norm_eps": 1e-6, "kv_lora_rank": 22, "q_lora_rank": 17, "qk_nope_head_dim": 10,
               "qk_rope_head_dim": 6, "v_head_dim": 9, "n_routed_experts": 9, "num_experts_per_tok": 3,
               "moe_intermediate_size": 29, "n_shared_experts": 2, "first_k_dense_replace": 2,
               "routed_scaling_factor": 1.7, "n_group": 1, "topk_group": 1}  # fmt: skip
