@@ -3,6 +3,7 @@ import {showCell} from "./cell.js";
 import {Selection, readData} from "./data.js";
 import {hide} from "./dom.js";
 import {showDrift} from "./drift.js";
+import {showExplained} from "./explained.js";
 import {showMap} from "./map.js";
 import {showStory} from "./story.js";
 import {showTable, worstPosition} from "./table.js";
@@ -22,6 +23,7 @@ function begin(data, selection) {
 const data = await readData();
 const selection = new Selection();
 showStory(data);
+showExplained(data);
 const map = showMap(data, selection);
 showTokens(data, selection);
 showCell(data, selection);

@@ -43,6 +43,7 @@ void take_request(const parity::Findings& part, TracePaths& traces,
   if (traces.reference.empty()) traces.reference = part.paths.reference;
   if (traces.suspect.empty()) traces.suspect = part.paths.suspect;
   if (traces.model.empty()) traces.model = part.paths.model;
+  if (traces.suspect_model.empty()) traces.suspect_model = part.paths.suspect_model;
   traces.names = part.paths.names;
   options.checkpoints = part.identity.checkpoints;
   options.positions = part.identity.positions;
@@ -107,6 +108,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "-m,--model", flags->traces.model, kModel,
             "GGUF file or name of the model: every op is replayed and both sides are judged "
             "(default: the file that the traces name, where it is found)");
+  add_suspect_model(app, flags->traces.suspect_model);
   auto* checkpoints = add_value(app, "--checkpoints", flags->options.checkpoints, kCheckpointSet,
                                 "logits, layers, ops, all, or names and globs separated by commas")
                           ->default_str(flags->options.checkpoints);
@@ -161,6 +163,7 @@ const Command kCompareCommand = {
     "compare",
     "Compare two traces: verdict, first defect, which side is wrong",
     "  lockstep compare reference.trace mine.trace -m model.gguf\n"
+    "  lockstep compare f16.trace q4.trace -m f16.gguf --suspect-model q4.gguf\n"
     "  lockstep compare a.trace b.trace --checkpoints layers --html report.html\n"
     "  lockstep compare a.trace b.trace --positions 0,5,10-20 --json\n"
     "  lockstep compare a.trace b.trace --junit parity.xml --markdown parity.md\n"

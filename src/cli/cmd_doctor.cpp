@@ -68,6 +68,7 @@ std::function<Result<int>()> declare(CLI::App& app) {
   add_value(app, "-m,--model", flags->paths.model, kModel,
             "GGUF file or name of the model (default: the file that the traces name, where it is "
             "found)");
+  add_suspect_model(app, flags->paths.suspect_model);
   add_value(app, "--checkpoints", flags->options.checkpoints, kCheckpointSet,
             "logits, layers, ops, all, or names and globs separated by commas")
       ->default_str(flags->options.checkpoints);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "base/notice.h"
 #include "base/output_file.h"
@@ -74,26 +75,31 @@ std::vector<std::string> candidates(const trace::Trace& trace, const std::string
   return out;
 }
 
-// Without -m: the model that the manifests name. A file counts where it has their fingerprint or,
-// where there is none, where the engine says that it lay. Nothing found: why, a clause.
+// The model that manifests name. A file counts where it has their fingerprint or, where there is
+// none, where the engine says that it lay. Nothing found: why, a clause.
 struct Found {
   std::string path;
   std::string why_not;
 };
 
-Found find_recorded_model(const trace::Trace& reference, const trace::Trace& suspect,
-                          const TracePaths& paths) {
-  const trace::ModelInfo& a = reference.manifest().model;
-  const trace::ModelInfo& b = suspect.manifest().model;
-  if (!a.fingerprint.empty() && !b.fingerprint.empty() && a.fingerprint != b.fingerprint)
-    return {"", "the sides ran different model files; -m chooses one"};
-  const std::string& wanted = a.fingerprint.empty() ? b.fingerprint : a.fingerprint;
+struct Named {
+  const trace::Trace* trace;
+  const std::string* given;  // its path
+};
+
+Found find_recorded_model(std::span<const Named> traces) {
+  std::string wanted;
+  std::string name;
+  for (const Named& each : traces) {
+    const trace::ModelInfo& info = each.trace->manifest().model;
+    if (wanted.empty()) wanted = info.fingerprint;
+    if (name.empty()) name = info.file;
+  }
   std::string looked;
-  for (const auto& [trace, given] :
-       {std::pair(&reference, &paths.reference), std::pair(&suspect, &paths.suspect)})
-    for (const std::string& candidate : candidates(*trace, *given)) {
+  for (const Named& each : traces)
+    for (const std::string& candidate : candidates(*each.trace, *each.given)) {
       // Without a fingerprint a name alone is not enough: another file may have it.
-      if (wanted.empty() && candidate != trace->manifest().model.path) continue;
+      if (wanted.empty() && candidate != each.trace->manifest().model.path) continue;
       const auto path = model_path(candidate);
       const auto file = path.ok() ? hub::open(*path) : Result<gguf::File>(path.error());
       const bool same = file.ok() && (wanted.empty() || gguf::fingerprint(*file) == wanted);
@@ -104,7 +110,7 @@ Found find_recorded_model(const trace::Trace& reference, const trace::Trace& sus
     }
   if (looked.empty()) return {"", "no model file was given (-m), and the traces name none"};
   return {"", fmt::format("no model file was given (-m); looked for {} at {} and did not find it",
-                          printable(a.file.empty() ? b.file : a.file), printable(looked, 300))};
+                          printable(name), printable(looked, 300))};
 }
 
 Result<std::optional<trace::NameMap>> read_names(const std::string& path) {
@@ -118,26 +124,78 @@ Result<std::optional<trace::NameMap>> read_names(const std::string& path) {
 
 struct OpenModel {
   std::optional<model::Model> model;
+  std::optional<model::Model> suspect_model;        // where the suspect ran another file
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where there is none
   std::string path;
+  std::string suspect_path;
   std::string why_not;  // where there is none
 };
 
-Result<OpenModel> open_model(const TracePaths& paths, const trace::Trace& reference,
-                             const trace::Trace& suspect) {
+bool ran_another(const trace::Trace& trace, const std::string& fingerprint) {
+  const std::string& own = trace.manifest().model.fingerprint;
+  return !own.empty() && own != fingerprint;
+}
+
+// Without a file for each: the one that is given, or that both name, counts for both; where a side
+// ran another one, that is looked for.
+Result<OpenModel> find_models(const TracePaths& paths, const Named& reference,
+                              const Named& suspect) {
   OpenModel out;
+  const std::string& a = reference.trace->manifest().model.fingerprint;
+  const std::string& b = suspect.trace->manifest().model.fingerprint;
+  const bool different = !a.empty() && !b.empty() && a != b;
   if (!paths.model.empty()) {
     LS_TRY(out.path, model_path(paths.model));
   } else {
-    const Found found = find_recorded_model(reference, suspect, paths);
-    out.why_not = found.why_not;
-    if (found.path.empty()) return out;
+    const Named both[] = {reference, suspect};
+    const bool of_one = different || !paths.suspect_model.empty();
+    Found found = find_recorded_model(std::span(both).first(of_one ? 1 : 2));
+    if (found.path.empty() && different && paths.suspect_model.empty())
+      found.why_not =
+          fmt::format("the sides ran different model files; of the reference's, {}", found.why_not);
     out.path = found.path;
-    notice("replaying with {}, the model that the traces name\n", out.path);
+    out.why_not = found.why_not;
   }
+  if (!paths.suspect_model.empty()) {
+    LS_TRY(out.suspect_path, model_path(paths.suspect_model));
+    if (out.path.empty())
+      return error("--suspect-model needs the reference's file too: {}", out.why_not);
+  } else if (different && !out.path.empty()) {
+    // One file was given, or found: the other is the one that its own trace names.
+    LS_TRY(const gguf::File file, hub::open(out.path));
+    const std::string fingerprint = gguf::fingerprint(file);
+    if (ran_another(*suspect.trace, fingerprint))
+      out.suspect_path = find_recorded_model({&suspect, 1}).path;
+    if (ran_another(*reference.trace, fingerprint) && b == fingerprint)
+      if (const Found own = find_recorded_model({&reference, 1}); !own.path.empty()) {
+        out.suspect_path = out.path;
+        out.path = own.path;
+      }
+  }
+  return out;
+}
+
+Result<OpenModel> open_model(const TracePaths& paths, const trace::Trace& reference,
+                             const trace::Trace& suspect) {
+  LS_TRY(OpenModel out,
+         find_models(paths, {&reference, &paths.reference}, {&suspect, &paths.suspect}));
+  if (out.path.empty()) return out;
+  if (paths.model.empty())
+    notice("replaying with {}, the model that the {} name{}\n", out.path,
+           out.suspect_path.empty() ? "traces" : "reference's trace",
+           out.suspect_path.empty() ? "" : "s");
+  if (!out.suspect_path.empty() && paths.suspect_model.empty())
+    notice("judging the suspect by {}, the model that its trace names\n", out.suspect_path);
   LS_TRY(out.model, model::Model::load(out.path));
   if (auto loaded = tokenizer::Tokenizer::load(out.model->file()); loaded.ok())
     out.tokenizer = std::move(*loaded);
+  if (out.suspect_path.empty()) return out;
+  LS_TRY(out.suspect_model, model::Model::load(out.suspect_path));
+  // The same file twice is one file.
+  if (gguf::fingerprint(out.model->file()) == gguf::fingerprint(out.suspect_model->file())) {
+    out.suspect_model.reset();
+    out.suspect_path.clear();
+  }
   return out;
 }
 
@@ -183,6 +241,7 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   if (one && !model.model)
     return error("a trace alone is judged by its model file: {}", model.why_not);
   if (!model.why_not.empty()) options.no_model = model.why_not;
+  if (model.suspect_model) options.suspect_model = &*model.suspect_model;
   if (until_interrupted) {
     diagnosing.interrupted = &search_interrupted;
     diagnosing.begins = [] { std::signal(SIGINT, on_interrupt_of_search); };
@@ -192,6 +251,7 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
   out.subject.reference.path = paths.reference;  // of logs, rather than where they were unpacked
   out.subject.suspect.path = one ? paths.reference : paths.suspect;
   out.subject.model = model.path;
+  out.subject.suspect_model = model.suspect_path;
   if (search_interrupted)
     notice("lockstep: interrupted; what the search had found until then is shown\n");
   if (one) tell_of_one(out);
@@ -199,15 +259,22 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
 }
 
 Result<parity::Findings> compare_part_of_traces(const TracePaths& paths,
-                                                const parity::CompareOptions& options,
-                                                const Part& part) {
+                                                parity::CompareOptions options, const Part& part) {
   LS_TRY(const Opened opened, open_traces(paths));
   LS_TRY(const OpenModel model, open_model(paths, *opened.reference, *opened.suspect));
+  if (model.suspect_model) options.suspect_model = &*model.suspect_model;
   LS_TRY(parity::Findings out,
          parity::compare_part(*opened.reference, *opened.suspect,
                               model.model ? &*model.model : nullptr, options, part));
-  out.paths = {paths.reference, paths.suspect, model.path, paths.names};
+  out.paths = {paths.reference, paths.suspect, model.path, model.suspect_path, paths.names};
   return out;
+}
+
+void add_suspect_model(CLI::App& app, std::string& model) {
+  add_value(app, "--suspect-model", model, kModel,
+            "The suspect's own model, where it ran another file than the reference: each side is "
+            "judged by its own, and the difference is explained (default: the file that its trace "
+            "names, where it is found)");
 }
 
 void add_judging_device(CLI::App& app, std::string& device) {

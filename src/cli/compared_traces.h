@@ -11,10 +11,11 @@
 namespace lockstep::cli {
 
 struct TracePaths {
-  std::string reference;  // trace or log
-  std::string suspect;    // empty: the reference is held against the model file alone
-  std::string model;      // empty: the one that the traces name
-  std::string names;      // name map; empty: none
+  std::string reference;      // trace or log
+  std::string suspect;        // empty: the reference is held against the model file alone
+  std::string model;          // empty: the one that the traces name
+  std::string suspect_model;  // empty: the same, or the one that the suspect names
+  std::string names;          // name map; empty: none
 };
 
 using report::Compared;
@@ -26,8 +27,10 @@ Result<Compared> compare_traces(const TracePaths& paths, parity::CompareOptions 
 
 // The work of one part, for a merge (parity/part.h).
 Result<parity::Findings> compare_part_of_traces(const TracePaths& paths,
-                                                const parity::CompareOptions& options,
-                                                const Part& part);
+                                                parity::CompareOptions options, const Part& part);
+
+// --suspect-model
+void add_suspect_model(CLI::App& app, std::string& model);
 
 // --device
 void add_judging_device(CLI::App& app, std::string& device);

@@ -61,8 +61,7 @@ class SideDoctor {
       if (stopped()) break;
       result.name.ends_with(".ffn_choice") ? choice(result) : checkpoint(result);
       progress.advance(1, 0);
-      side_.trace->release_pages();
-      model_.file().release_pages();
+      parity::release_pages(side_);
     }
     std::vector<Diagnosis> out = std::move(precisions_.diagnoses);
     for (Diagnosis& each : out) each.text = sentence(each);
@@ -262,7 +261,7 @@ std::vector<Diagnosis> diagnose(const Comparison& comparison, const parity::Scop
                           parity::SideJudgement CheckpointResult::*judgement) {
       if (!of.judged()) return;
       for (Diagnosis& each :
-           SideDoctor(comparison, scope, of, which, judgement, *model, options).run())
+           SideDoctor(comparison, scope, of, which, judgement, *of.model, options).run())
         out.push_back(std::move(each));
     };
     side(scope.suspect, Side::kSuspect, &CheckpointResult::suspect);

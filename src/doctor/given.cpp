@@ -68,7 +68,7 @@ std::optional<double> other_number(const op::Program& reference, const op::Progr
 void add_models(const parity::Comparison& comparison, const parity::Scope& scope,
                 std::vector<Diagnosis>& out) {
   if (comparison.parity) return;
-  if (!comparison.other_models.empty()) {
+  if (!comparison.other_models.empty() && !comparison.explanation) {
     Diagnosis made = of_both("model.other_file", "model");
     made.parameters = {{"files", comparison.other_models}};
     made.text = fmt::format("The sides ran different model files: {}", comparison.other_models);

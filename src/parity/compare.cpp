@@ -2,10 +2,13 @@
 
 #include <chrono>
 
+#include <fmt/ranges.h>
+
 #include "base/parallel.h"
 #include "parity/align_experts.h"
 #include "parity/conclude.h"
 #include "parity/evidence.h"
+#include "parity/explain.h"
 #include "parity/judge.h"
 #include "parity/measure.h"
 #include "parity/open_rows.h"
@@ -41,14 +44,19 @@ Result<Comparison> compare(const trace::Trace& reference, const trace::Trace& su
     LS_TRY_VOID(take_over(*options.parts, traces, model, options, scope, out));
   } else {
     measure(traces, scope, threads, out);
-    if (judges) judge_rows(scope, *model, options, threads, out);
+    if (judges) judge_rows(scope, options, threads, out);
   }
   measure_coverage(traces, scope, out);
   note_other_experts(traces, scope, out);
   if (judges) {
-    settle_sides(scope, *model, options, threads, out);
-    LS_TRY_VOID(check_file(scope.reference, *model, &CheckpointResult::reference, out));
-    LS_TRY_VOID(check_file(scope.suspect, *model, &CheckpointResult::suspect, out));
+    settle_sides(scope, options, threads, out);
+    LS_TRY_VOID(check_file(scope.reference, &CheckpointResult::reference, out));
+    LS_TRY_VOID(check_file(scope.suspect, &CheckpointResult::suspect, out));
+    if (options.suspect_model != nullptr) {
+      LS_TRY(out.explanation, explain(traces, scope, options, threads, out));
+      const auto& settings = out.explanation->settings;
+      if (!settings.empty()) out.other_settings = fmt::format("{}", fmt::join(settings, "; "));
+    }
   }
   out.reference.choices = judge_choices(reference, scope.whole_logits, threads);
   out.suspect.choices = judge_choices(suspect, scope.whole_logits, threads);

@@ -11,6 +11,7 @@
 #include "parity/align.h"
 #include "parity/choices.h"
 #include "parity/derived_choices.h"
+#include "parity/explanation.h"
 #include "parity/metrics.h"
 #include "parity/prompts.h"
 #include "parity/replay.h"
@@ -178,6 +179,7 @@ struct Comparison {
   std::optional<Fork> fork;
   ChoiceStatistics choices;
   std::vector<CheckpointResult> checkpoints;  // in order of execution
+  std::optional<Explanation> explanation;     // where each side has a file of its own
   UnknownNames unknown_in_reference;          // not part of the coverage
   UnknownNames unknown_in_suspect;
   std::vector<std::string> notes;
@@ -199,9 +201,11 @@ struct CompareOptions {
   TokenKnowledge tokens;            // of the model's tokenizer
   std::string no_model = "no model file was given (-m)";  // why there is none, a clause
   int threads = 0;                                        // 0: all cores
-  std::shared_ptr<Products> device = {};                  // what multiplies; null: the CPU
-  bool rows = false;         // keep what there is to say of single rows
-  int64_t opened_bytes = 0;  // of rows that are opened, about
+  // Of the suspect where it ran another file than the reference; null: it did not.
+  const model::Model* suspect_model = nullptr;
+  std::shared_ptr<Products> device = {};  // what multiplies; null: the CPU
+  bool rows = false;                      // keep what there is to say of single rows
+  int64_t opened_bytes = 0;               // of rows that are opened, about
   // Of all parts of this comparison: their work is not done again. Null: there are none.
   const std::vector<Findings>* parts = nullptr;
 

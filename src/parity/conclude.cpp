@@ -264,9 +264,11 @@ void conclude(const Traces& traces, const Scope& scope, const CompareOptions& op
     return;
   }
   out.fork = find_fork(traces, scope, out);
-  // What other settings make is no rounding, though every op is right.
+  // What other settings or weights make is no rounding, though every op is right.
   const bool other_settings = !out.other_settings.empty() && *worst > Verdict::kExact;
-  if (out.fork && other_settings) out.fork->tie = false;
+  const bool other_weights =
+      out.explanation && out.explanation->weights_differ && *worst > Verdict::kExact;
+  if (out.fork && (other_settings || other_weights)) out.fork->tie = false;
   // Whoever takes the largest logit parts only where the difference is larger than the margin, so
   // the question is whether rounding explains that difference.
   if (out.fork && *worst > Verdict::kClose) out.fork->tie = false;
@@ -276,6 +278,8 @@ void conclude(const Traces& traces, const Scope& scope, const CompareOptions& op
   if (out.coverage < options.min_coverage) out.min_coverage = options.min_coverage;
   if (other_settings)
     out.verdict = "different settings";
+  else if (other_weights)
+    out.verdict = "different weights";
   else if (forked)
     out.verdict = "fork";
   else if (!out.doubt.empty() || !out.evidence.enough() || out.min_coverage)

@@ -105,9 +105,8 @@ const std::vector<trace::Precision>& likely_precisions() {
 
 class Judge {
  public:
-  Judge(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
-        Comparison& out)
-      : scope_(scope), model_(model), options_(options), threads_(threads), out_(out) {}
+  Judge(Scope& scope, const CompareOptions& options, int threads, Comparison& out)
+      : scope_(scope), options_(options), threads_(threads), out_(out) {}
 
   void rows() {
     std::vector<Judged> sides;
@@ -166,8 +165,7 @@ class Judge {
       done += efforts[static_cast<size_t>(&result - checkpoints.data())];
       progress.advance(1, done / total);
       // Traces and models may be larger than memory; every checkpoint has pages of its own.
-      for (const Judged& judged : sides) judged.side->trace->release_pages();
-      model_.file().release_pages();
+      for (const Judged& judged : sides) release_pages(*judged.side);
     }
     for (size_t i = 0; i < sides.size(); ++i) {
       const bool reference = sides[i].judgement == &CheckpointResult::reference;
@@ -260,8 +258,7 @@ class Judge {
       if (id == scope_.ids.end() || !side.trace->has(result.name)) continue;
       if (const auto rows = replay.judge(id->second, positions, Replay::Settle::kAll))
         out.insert(out.end(), rows->begin(), rows->end());
-      side.trace->release_pages();
-      model_.file().release_pages();
+      release_pages(side);
     }
     return out;
   }
@@ -302,7 +299,6 @@ class Judge {
   }
 
   Scope& scope_;
-  const model::Model& model_;
   const CompareOptions& options_;
   const int threads_;
   Comparison& out_;
@@ -310,14 +306,12 @@ class Judge {
 
 }  // namespace
 
-void judge_rows(Scope& scope, const model::Model& model, const CompareOptions& options, int threads,
-                Comparison& out) {
-  Judge(scope, model, options, threads, out).rows();
+void judge_rows(Scope& scope, const CompareOptions& options, int threads, Comparison& out) {
+  Judge(scope, options, threads, out).rows();
 }
 
-void settle_sides(Scope& scope, const model::Model& model, const CompareOptions& options,
-                  int threads, Comparison& out) {
-  Judge(scope, model, options, threads, out).sides();
+void settle_sides(Scope& scope, const CompareOptions& options, int threads, Comparison& out) {
+  Judge(scope, options, threads, out).sides();
   if (!scope.reference.judged() || !scope.suspect.judged()) return;
   const Forward& a = scope.reference.forwards.front();
   const Forward& b = scope.suspect.forwards.front();
@@ -328,8 +322,7 @@ void settle_sides(Scope& scope, const model::Model& model, const CompareOptions&
 
 // A side without a fingerprint may have run another file than the one given, or a copy of it under
 // another name. Its numbers tell: those of another model are wrong from the first one on.
-Result<void> check_file(const SideScope& side, const model::Model& model, Judgement judgement,
-                        Comparison& out) {
+Result<void> check_file(const SideScope& side, Judgement judgement, Comparison& out) {
   if (!side.judged() || !side.trace->manifest().model.fingerprint.empty()) return {};
   const auto first = std::ranges::find_if(out.checkpoints, [&](const CheckpointResult& result) {
     return (result.*judgement).judged > 0;
@@ -342,13 +335,13 @@ Result<void> check_file(const SideScope& side, const model::Model& model, Judgem
         "{} is not the model of the trace {}: it ran {}, and its numbers do not fit this file from "
         "{} on. Give the file that it ran (-m); where it is this one under another name, write its "
         "fingerprint into the trace ('lockstep inspect --fingerprint')",
-        model.file().path(), side.trace->folder(), printable(side.trace->manifest().model.file, 80),
-        first->name);
+        side.model->file().path(), side.trace->folder(),
+        printable(side.trace->manifest().model.file, 80), first->name);
   if (std::ssize(judged.defects) == judged.judged)
     out.notes.push_back(fmt::format(
         "the {} is wrong from its first checkpoint on and does not say which file it ran (its "
         "fingerprint): if it was another one than {}, that is the reason",
-        side.name, model.file().path()));
+        side.name, side.model->file().path()));
   return {};
 }
 

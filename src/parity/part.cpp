@@ -43,9 +43,16 @@ Stretch stretch_of(const Part& part, const std::vector<CheckpointResult>& checkp
 
 Identity identity_of(const Traces& traces, const model::Model* model,
                      const CompareOptions& options) {
-  return {"lockstep " LOCKSTEP_VERSION, traces.reference.fingerprint(),
-          traces.suspect.fingerprint(), model != nullptr ? gguf::fingerprint(model->file()) : "",
-          options.checkpoints,          options.positions};
+  const auto of = [](const model::Model* file) {
+    return file != nullptr ? gguf::fingerprint(file->file()) : std::string();
+  };
+  return {"lockstep " LOCKSTEP_VERSION,
+          traces.reference.fingerprint(),
+          traces.suspect.fingerprint(),
+          of(model),
+          of(options.suspect_model),
+          options.checkpoints,
+          options.positions};
 }
 
 Result<Findings> compare_part(const trace::Trace& reference, const trace::Trace& suspect,
@@ -63,7 +70,7 @@ Result<Findings> compare_part(const trace::Trace& reference, const trace::Trace&
   LS_TRY(Scope scope, decide_scope(traces, model, options, work));
   scope.stretch = stretch_of(part, work.checkpoints, scope);
   measure(traces, scope, threads, work);
-  if (scope.program() != nullptr) judge_rows(scope, *model, options, threads, work);
+  if (scope.program() != nullptr) judge_rows(scope, options, threads, work);
   Findings out;
   out.part = part;
   out.identity = identity_of(traces, model, options);

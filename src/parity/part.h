@@ -19,6 +19,7 @@ struct Identity {
   std::string reference;    // fingerprints
   std::string suspect;      //
   std::string model;        // empty: none
+  std::string other_model;  // of the suspect, where that ran another file
   std::string checkpoints;  // CompareOptions
   std::vector<int64_t> positions;
 
@@ -34,7 +35,7 @@ struct Findings {
   Identity identity;
   // Where the traces and the model lay; empty: there is none.
   struct Paths {
-    std::string reference, suspect, model, names;
+    std::string reference, suspect, model, suspect_model, names;
   } paths;
   // Of each: what measure.h and judge.h write.
   std::vector<CheckpointResult> checkpoints;

@@ -201,6 +201,8 @@ Result<Findings> parse_findings(std::string_view text, const std::string& source
   LS_TRY(identity.reference, in["reference"]["fingerprint"].text());
   LS_TRY(identity.suspect, in["suspect"]["fingerprint"].text());
   LS_TRY(identity.model, in["model"]["fingerprint"].text_or(""));
+  LS_TRY(identity.other_model, in["suspect_model"]["fingerprint"].text_or(""));
+  LS_TRY(out.paths.suspect_model, in["suspect_model"]["path"].text_or(""));
   LS_TRY(out.paths.reference, in["reference"]["path"].text_or(""));
   LS_TRY(out.paths.suspect, in["suspect"]["path"].text_or(""));
   LS_TRY(out.paths.model, in["model"]["path"].text_or(""));

@@ -122,6 +122,7 @@ std::string to_json(const Findings& all) {
   out["reference"] = party(all.paths.reference, identity.reference);
   out["suspect"] = party(all.paths.suspect, identity.suspect);
   out["model"] = party(all.paths.model, identity.model);
+  out["suspect_model"] = party(all.paths.suspect_model, identity.other_model);
   out["names"] = text_or_null(all.paths.names);
   out["selected"] = {{"checkpoints", identity.checkpoints}, {"positions", identity.positions}};
   out["seconds"] = exact(all.seconds);

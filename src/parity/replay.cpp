@@ -55,6 +55,11 @@ Replay::Replay(const Forward& forward, const trace::Precision& precision, const 
     used_.push_back(trace::in_checkpoints(used, value.name));
 }
 
+void Replay::use_only(const std::set<std::string>& names) {
+  for (size_t i = 0; i < used_.size(); ++i)
+    used_[i] = used_[i] && names.contains(program_.values[i].name);
+}
+
 // A row that has all its numbers.
 std::optional<trace::Trace::Row> Replay::usable_row(op::ValueId id, int64_t position) const {
   if (!used_[static_cast<size_t>(id)]) return std::nullopt;

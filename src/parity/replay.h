@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -52,7 +54,15 @@ class Replay {
   // Rows as recorded, and as replayed; nothing where either cannot be had. Scores as
   // [positions, heads * keys].
   std::optional<Matrix> recorded_rows(op::ValueId id, std::span<const int64_t> positions) const;
-  std::optional<Matrix> replayed_rows(op::ValueId id, std::span<const int64_t> positions);
+  // `end`: after the last position that will be asked for; attention's inputs are then found once.
+  std::optional<Matrix> replayed_rows(op::ValueId id, std::span<const int64_t> positions,
+                                      int64_t end = 0);
+  // How many of these positions to ask for at a time, so that memory stays bounded.
+  size_t group_rows(op::ValueId id, std::span<const int64_t> positions) const {
+    return rows_at_a_time(id, positions);
+  }
+  // Of the trace nothing else is read from now on.
+  void use_only(const std::set<std::string>& names);
   // Recorded, or computed from what was.
   std::optional<Matrix> known_rows(op::ValueId id, std::span<const int64_t> positions);
 

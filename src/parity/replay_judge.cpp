@@ -175,10 +175,10 @@ std::optional<Matrix> Replay::recorded_rows(op::ValueId id, Positions positions)
   return actual_rows(id, positions);
 }
 
-std::optional<Matrix> Replay::replayed_rows(op::ValueId id, Positions positions) {
+std::optional<Matrix> Replay::replayed_rows(op::ValueId id, Positions positions, int64_t end) {
   if (positions.empty()) return std::nullopt;
   compute_rounding(false);
-  end_ = *std::ranges::max_element(positions) + 1;
+  end_ = std::max(end, *std::ranges::max_element(positions) + 1);
   auto out = evaluate(id, positions);
   if (!out) return std::nullopt;
   return std::move(out->estimate.value);

@@ -1,7 +1,9 @@
 #include "parity/scope.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 namespace lockstep::parity {
 namespace {
@@ -46,7 +48,7 @@ void note_ranges(const Traces& traces, Comparison& out) {
 }
 
 // The traces may be of two files: of another format, or of another model.
-Result<void> compare_models(const Traces& traces, Comparison& out) {
+Result<void> compare_models(const Traces& traces, bool both_given, Comparison& out) {
   const trace::ModelInfo& a = traces.reference.manifest().model;
   const trace::ModelInfo& b = traces.suspect.manifest().model;
   if (!a.architecture.empty() && !b.architecture.empty() && a.architecture != b.architecture)
@@ -54,6 +56,7 @@ Result<void> compare_models(const Traces& traces, Comparison& out) {
                  b.architecture);
   if (a.fingerprint.empty() || b.fingerprint.empty() || a.fingerprint == b.fingerprint) return {};
   out.other_models = fmt::format("{} and {}", a.file, b.file);
+  if (both_given) return {};
   out.notes.push_back(
       fmt::format("the traces are of different model files ({}): differences include those of the "
                   "weights",
@@ -82,8 +85,10 @@ void choose_compared(const Traces& traces, const TokenAgreement& tokens, Scope& 
   if (tokens.first_difference) std::erase_if(scope.anywhere, beyond);
 }
 
-int64_t whole_logits(const Traces& traces, const model::Model* model) {
-  int64_t most = model != nullptr ? model->config().vocabulary : 0;
+int64_t whole_logits(const Traces& traces, std::span<const model::Model* const> models) {
+  int64_t most = 0;
+  for (const model::Model* model : models)
+    if (model != nullptr) most = std::max(most, model->config().vocabulary);
   for (const trace::Trace* trace : {&traces.reference, &traces.suspect})
     if (const auto* info = trace->checkpoint("logits"))
       most = std::max({most, info->width, info->full_width});
@@ -97,19 +102,25 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   Scope scope;
   scope.keeps_rows = options.rows;
   scope.reference = {
-      "reference", &traces.reference, {}, traces.reference.manifest().engine.precision, {}, {},
-      false};
+      .name = "reference",
+      .trace = &traces.reference,
+      .precision = traces.reference.manifest().engine.precision,
+  };
   scope.suspect = {
-      "suspect", &traces.suspect, {}, traces.suspect.manifest().engine.precision, {}, {}, false};
+      .name = "suspect",
+      .trace = &traces.suspect,
+      .precision = traces.suspect.manifest().engine.precision,
+  };
   const auto& a = traces.reference.manifest().tokens;
   const auto& b = traces.suspect.manifest().tokens;
   scope.reference.tokens = a.empty() ? b : a;
   scope.suspect.tokens = b.empty() ? a : b;
   note_incomplete(traces.reference, "reference", out);
   note_incomplete(traces.suspect, "suspect", out);
-  LS_TRY_VOID(compare_models(traces, out));
-  if (model != nullptr) LS_TRY_VOID(choose_models(traces, *model, scope, out));
-  scope.whole_logits = whole_logits(traces, model);
+  const model::Model* of_suspect = options.suspect_model;
+  LS_TRY_VOID(compare_models(traces, of_suspect != nullptr, out));
+  if (model != nullptr) LS_TRY_VOID(choose_models(traces, *model, of_suspect, scope, out));
+  scope.whole_logits = whole_logits(traces, std::array{model, of_suspect});
   list_checkpoints(traces, options.checkpoints, scope, out);
   if (out.checkpoints.empty())
     return error("no checkpoint of the traces matches '{}'", options.checkpoints);
@@ -117,7 +128,7 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
   choose_compared(traces, out.tokens, scope);
   out.positions_compared = static_cast<int64_t>(scope.compared.size());
   if (scope.program() != nullptr) {
-    LS_TRY_VOID(choose_replayed(options, *model, scope, out));
+    LS_TRY_VOID(choose_replayed(options, scope, out));
   } else if (!options.positions.empty()) {
     out.notes.push_back("positions were chosen for a replay, which needs a model file");
   }

@@ -24,17 +24,25 @@ struct Traces {
 
 // One side, and what it is judged by.
 struct SideScope {
-  const char* name;
-  const trace::Trace* trace;
-  std::vector<Forward> forwards;  // of the model that was given; empty: the side is not judged
-  trace::Precision precision;     // as it says, or what fits where it does not
-  std::vector<int32_t> tokens;    // of its positions: its own, or the other's where it does not say
-  std::vector<int64_t> replayed;  // positions
+  const char* name = "";
+  const trace::Trace* trace = nullptr;
+  const model::Model* model = nullptr;  // that it is judged by; null: the side is not judged
+  std::vector<Forward> forwards = {};   // of that model; empty: the side is not judged
+  trace::Precision precision = {};      // as it says, or what fits where it does not
+  // Of its positions: its own, or the other's where it does not say.
+  std::vector<int32_t> tokens = {};
+  std::vector<int64_t> replayed = {};  // positions
   // It names a file of another name than the one given, and has no fingerprint: its numbers decide.
   bool other_name = false;
 
   bool judged() const { return !forwards.empty(); }
 };
+
+// Traces and models may be larger than memory.
+inline void release_pages(const SideScope& side) {
+  side.trace->release_pages();
+  if (side.model != nullptr) side.model->file().release_pages();
+}
 
 // Neighbours in a list of checkpoints.
 struct Stretch {
@@ -73,14 +81,13 @@ Result<Scope> decide_scope(const Traces& traces, const model::Model* model,
 
 int64_t layer_of(const std::string& checkpoint);  // -1: of none
 
-// The parts of it, in files of their own. Whether a side ran the model that was given:
-Result<void> choose_models(const Traces& traces, const model::Model& model, Scope& scope,
-                           Comparison& out);
+// The parts of it, in files of their own. Whether each side ran the model that was given for it:
+Result<void> choose_models(const Traces& traces, const model::Model& model,
+                           const model::Model* of_suspect, Scope& scope, Comparison& out);
 // Which checkpoints there are, in order of execution, and names that are none.
 void list_checkpoints(const Traces& traces, const std::string& selected, Scope& scope,
                       Comparison& out);
 // Which positions are replayed on each side.
-Result<void> choose_replayed(const CompareOptions& options, const model::Model& model, Scope& scope,
-                             Comparison& out);
+Result<void> choose_replayed(const CompareOptions& options, Scope& scope, Comparison& out);
 
 }  // namespace lockstep::parity

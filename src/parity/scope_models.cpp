@@ -1,5 +1,5 @@
-// Whether a side ran the model that was given. One file can be given; a side that ran another one
-// is measured, not judged by it.
+// Whether each side ran the model that was given. One file may be given for both: a side that ran
+// another one is then measured, not judged by it. Or each side has its own.
 #include <algorithm>
 #include <filesystem>
 
@@ -101,23 +101,59 @@ Result<void> check_tokens(const SideScope& side, const model::Model& model) {
                model.config().vocabulary);
 }
 
+// Two files can be held side by side where their forward passes have the same values.
+Result<void> check_same_values(const model::Model& a, const model::Model& b, const Scope& scope) {
+  const std::string_view x = a.config().arch->name;
+  const std::string_view y = b.config().arch->name;
+  if (x != y)
+    return error(
+        "the model files are of different architectures, which cannot be compared: {} of {} and {} "
+        "of {}",
+        x, a.file().path(), y, b.file().path());
+  const op::Program& p = scope.reference.forwards.front().program;
+  const op::Program& q = scope.suspect.forwards.front().program;
+  for (size_t i = 0; i < std::max(p.values.size(), q.values.size()); ++i) {
+    const op::Value* v = i < p.values.size() ? &p.values[i] : nullptr;
+    const op::Value* w = i < q.values.size() ? &q.values[i] : nullptr;
+    if (v == nullptr || w == nullptr || v->name != w->name)
+      return error(
+          "the forward passes of {} and {} have different steps: where the first has {}, the "
+          "second has {}",
+          a.file().path(), b.file().path(), v != nullptr ? v->name : "none",
+          w != nullptr ? w->name : "none");
+    // A vocabulary may be padded.
+    if (v->width != w->width && static_cast<op::ValueId>(i) < p.head)
+      return error(
+          "{} has {} numbers by {} and {} by {}: the files are of models of different sizes",
+          v->name, v->width, a.file().path(), w->width, b.file().path());
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<void> choose_models(const Traces& traces, const model::Model& model, Scope& scope,
-                           Comparison& out) {
+Result<void> choose_models(const Traces& traces, const model::Model& model,
+                           const model::Model* of_suspect, Scope& scope, Comparison& out) {
   using How = Match::How;
+  const bool one = of_suspect == nullptr;
+  const model::Model& suspect_model = one ? model : *of_suspect;
   const std::string fingerprint = gguf::fingerprint(model.file());
   const Match a = match(traces.reference, model, fingerprint);
-  const Match b = match(traces.suspect, model, fingerprint);
+  const Match b = match(traces.suspect, suspect_model,
+                        one ? fingerprint : gguf::fingerprint(suspect_model.file()));
+  scope.reference.model = &model;
+  scope.suspect.model = &suspect_model;
   for (const auto& [own, other, side] :
        {std::tuple(&a, &b, &scope.reference), std::tuple(&b, &a, &scope.suspect)}) {
     if (own->how != How::kOther && own->how != How::kMisfit) continue;
     // Where the other side is known to have run it, the two are of two files, and one is judged.
-    if (own->how == How::kMisfit || other->how != How::kSame)
+    if (own->how == How::kMisfit || other->how != How::kSame || !one)
       return error(
           "{} is not the model of the trace {}, which ran {}: {}. Give the file that it "
-          "ran (-m)",
-          model.file().path(), side->trace->folder(), named_file(*side->trace), own->why);
+          "ran ({})",
+          side->model->file().path(), side->trace->folder(), named_file(*side->trace), own->why,
+          one || side == &scope.reference ? "-m" : "--suspect-model");
+    side->model = nullptr;
     out.other_models =
         fmt::format("{} and {}", named_file(traces.reference), named_file(traces.suspect));
     out.notes.push_back(
@@ -127,11 +163,11 @@ Result<void> choose_models(const Traces& traces, const model::Model& model, Scop
   }
   for (const auto& [own, side] : {std::pair(&a, &scope.reference), std::pair(&b, &scope.suspect)}) {
     if (own->how == How::kOther) continue;  // a misfit does not come this far
-    LS_TRY_VOID(check_tokens(*side, model));
-    LS_TRY(side->forwards, forwards_of(model, *side->trace));
+    LS_TRY_VOID(check_tokens(*side, *side->model));
+    LS_TRY(side->forwards, forwards_of(*side->model, *side->trace));
     side->other_name = own->how == How::kRenamed;
   }
-  return {};
+  return one ? Result<void>() : check_same_values(model, suspect_model, scope);
 }
 
 }  // namespace lockstep::parity

@@ -44,9 +44,10 @@ std::vector<int64_t> in_both(std::span<const int64_t> a, std::span<const int64_t
 
 }  // namespace
 
-Result<void> choose_replayed(const CompareOptions& options, const model::Model& model, Scope& scope,
-                             Comparison& out) {
-  const int64_t context = model.config().context_length;
+Result<void> choose_replayed(const CompareOptions& options, Scope& scope, Comparison& out) {
+  int64_t context = std::numeric_limits<int64_t>::max();
+  for (const SideScope* side : {&scope.reference, &scope.suspect})
+    if (side->judged()) context = std::min(context, side->model->config().context_length);
   const std::set<int64_t> wanted(options.positions.begin(), options.positions.end());
   const std::vector<int64_t> chosen(wanted.begin(), wanted.end());
   const int64_t affordable =

@@ -18,6 +18,7 @@ Result<void> same(const Identity& found, const Identity& expected, const std::st
       {"reference trace", &Identity::reference},
       {"suspect trace", &Identity::suspect},
       {"model", &Identity::model},
+      {"model of the suspect", &Identity::other_model},
       {"choice of checkpoints", &Identity::checkpoints}};
   for (const auto& [what, field] : fields)
     if (found.*field != expected.*field)

@@ -14,6 +14,7 @@
 #include "exec/registry.h"
 #include "forge/forge.h"
 #include "gguf/fingerprint.h"
+#include "gguf/quantize.h"
 #include "model/model.h"
 #include "trace/shard_writer.h"
 #include "trace/trace.h"
@@ -66,6 +67,15 @@ class TracedModel {
  public:
   explicit TracedModel(const forge::Spec& spec = {}) {
     const auto written = forge::write_model(spec, place("model.gguf"));
+    if (!written.ok()) throw std::runtime_error(written.error().message);
+    model_ = std::make_unique<model::Model>(model::Model::load(place("model.gguf")).value());
+  }
+
+  // The same model in another format.
+  TracedModel(const model::Model& source, const char* recipe) {
+    const gguf::QuantizeOptions options{quant::find_recipe(recipe), true, true};
+    const auto plan = gguf::plan_quantization(source.file(), options).value();
+    const auto written = gguf::quantize(source.file(), plan, place("model.gguf"), [](int64_t) {});
     if (!written.ok()) throw std::runtime_error(written.error().message);
     model_ = std::make_unique<model::Model>(model::Model::load(place("model.gguf")).value());
   }

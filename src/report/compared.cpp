@@ -12,7 +12,7 @@ namespace {
 std::optional<TokenPair> first_difference(const parity::Comparison& comparison,
                                           const trace::Trace& reference,
                                           const trace::Trace& suspect, const model::Model* model,
-                                          const tokenizer::Tokenizer* tokenizer) {
+                                          const tokenizer::Tokenizer* tokenizer, bool own_files) {
   if (!comparison.tokens.first_difference) return std::nullopt;
   TokenPair pair;
   pair.index = *comparison.tokens.first_difference;
@@ -23,8 +23,9 @@ std::optional<TokenPair> first_difference(const parity::Comparison& comparison,
     id = tokens[static_cast<size_t>(pair.index)];
     // Ids of another model's vocabulary would be shown as words that they are not.
     const std::string& fingerprint = trace.manifest().model.fingerprint;
-    const bool own = tokenizer != nullptr && model != nullptr &&
-                     (fingerprint.empty() || fingerprint == gguf::fingerprint(model->file()));
+    const bool own =
+        tokenizer != nullptr && model != nullptr &&
+        (own_files || fingerprint.empty() || fingerprint == gguf::fingerprint(model->file()));
     if (own && *id < tokenizer->size()) text = tokenizer->piece(*id, true);
   };
   show(reference, pair.reference, pair.reference_text);
@@ -67,7 +68,10 @@ Result<Compared> compare(const trace::Trace& reference, const trace::Trace& susp
   subject.reference = describe(reference);
   subject.suspect = describe(suspect);
   if (model != nullptr) subject.model = model->file().path();
-  subject.difference = first_difference(out.comparison, reference, suspect, model, tokenizer);
+  if (options.suspect_model != nullptr)
+    subject.suspect_model = options.suspect_model->file().path();
+  subject.difference = first_difference(out.comparison, reference, suspect, model, tokenizer,
+                                        options.suspect_model != nullptr);
   if (diagnosing.begins) diagnosing.begins();
   const bool given_up = !options.products().failure().empty();
   if (diagnosing.depth > 0)

@@ -227,6 +227,67 @@ ordered_json working_json(const doctor::Working& working) {
           {"others_sum", number(working.others_sum)}};
 }
 
+ordered_json parts_json(const parity::Parts& parts) {
+  ordered_json out;
+  out["difference"] = number(parts.relative());
+  for (size_t p = 0; p < parity::kOrigins; ++p) {
+    const auto origin = static_cast<parity::Origin>(p);
+    out[std::string(parity::name(origin))] = number(parts.relative(origin));
+  }
+  for (size_t p = 0; p < parity::kOrigins; ++p) {
+    const auto origin = static_cast<parity::Origin>(p);
+    out["shares"][std::string(parity::name(origin))] = number(parts.share(origin));
+  }
+  return out;
+}
+
+ordered_json explained_values_json(const std::vector<parity::ExplainedValue>& values) {
+  constexpr const char* kWorks[] = {"product", "attention", "other", "several"};
+  ordered_json out = ordered_json::array();
+  for (const parity::ExplainedValue& value : values) {
+    ordered_json tensors = ordered_json::array();
+    for (const parity::ExplainedValue::Tensor& tensor : value.tensors)
+      tensors.push_back({{"name", tensor.name},
+                         {"reference_format", tensor.reference_format},
+                         {"suspect_format", tensor.suspect_format}});
+    ordered_json made = {
+        {"checkpoint", value.checkpoint},
+        {"layer", value.layer >= 0 ? ordered_json(value.layer) : ordered_json(nullptr)},
+        {"positions", value.positions},
+        {"work", kWorks[static_cast<size_t>(value.work)]},
+        {"tensors", tensors}};
+    made.update(parts_json(value.parts));
+    out.push_back(std::move(made));
+  }
+  return out;
+}
+
+ordered_json explained_choices_json(const parity::ExplainedChoices& c) {
+  ordered_json out = {{"positions", c.positions}, {"kl", number(c.divergence)}};
+  for (const parity::Origin origin :
+       {parity::Origin::kWeights, parity::Origin::kRounding, parity::Origin::kReferenceRounding})
+    out[std::string(parity::name(origin))] = number(c.parts[static_cast<size_t>(origin)]);
+  out["alone"] = {{"weights", number(c.weights_alone)},
+                  {"rounding", number(c.rounding_alone)},
+                  {"reference_rounding", number(c.reference_rounding_alone)}};
+  out["same"] = c.same;
+  out["same_by_weights"] = c.same_by_weights;
+  return out;
+}
+
+ordered_json explanation_json(const parity::Comparison& c) {
+  if (!c.explanation) return nullptr;
+  const parity::Explanation& e = *c.explanation;
+  return {
+      {"text", explanation_sentences(c)},
+      {"weights_differ", e.weights_differ},
+      {"settings", e.settings},
+      {"next_token", where_there(e.choices, explained_choices_json)},
+      {"no_next_token", e.no_choices.empty() ? ordered_json(nullptr) : ordered_json(e.no_choices)},
+      {"layers", explained_values_json(e.layers)},
+      {"values", explained_values_json(e.values)}};
+}
+
 }  // namespace
 
 ordered_json element_json(const doctor::Diagnosis& diagnosis) {
@@ -248,6 +309,7 @@ ordered_json comparison_json(const parity::Comparison& c, const Subject& subject
   out["headline"] = headline(c);
   out["first_defect"] = c.first_defect ? defect_json(*c.first_defect) : ordered_json(nullptr);
   out["diagnoses"] = diagnoses_json(subject);
+  out["explanation"] = explanation_json(c);
   out["defects"] = c.defects;
   out["coverage"] = number(c.coverage);
   out["judged"] = number(c.judged);
@@ -274,6 +336,8 @@ ordered_json comparison_json(const parity::Comparison& c, const Subject& subject
   out["reference"] = party(subject.reference, c.reference);
   out["suspect"] = party(subject.suspect, c.suspect);
   out["model"] = subject.model.empty() ? ordered_json(nullptr) : ordered_json(subject.model);
+  out["suspect_model"] =
+      subject.suspect_model.empty() ? ordered_json(nullptr) : ordered_json(subject.suspect_model);
   const auto unknown = [](const parity::UnknownNames& names) {
     ordered_json recorded = ordered_json::array();
     ordered_json nearest = ordered_json::object();

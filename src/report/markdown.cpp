@@ -49,6 +49,8 @@ std::string markdown_report(const parity::Comparison& c, const Subject& subject)
   for (const std::string& cause : causes(subject)) out += markdown_text(cause) + "\n\n";
   if (const std::string why = evidence(c, subject); !why.empty())
     out += markdown_text(why) + "\n\n";
+  for (const std::string& sentence : explanation_sentences(c))
+    out += markdown_text(sentence) + "\n\n";
   out += "| | |\n|---|---|\n";
   for (const Fact& fact : facts(c, subject))
     out += fmt::format("| {} | {} |\n", fact.label, markdown_text(fact.text));

@@ -30,7 +30,8 @@ struct TokenPair {
 struct Subject {
   Party reference;
   Party suspect;
-  std::string model;  // the file that was replayed; empty: none
+  std::string model;          // the file that was replayed; empty: none
+  std::string suspect_model;  // the suspect's, where it ran another one
   std::optional<TokenPair> difference;
   std::vector<doctor::Diagnosis> diagnoses;  // of what is wrong
 };

@@ -186,6 +186,11 @@ std::string headline(const Comparison& c) {
                                 : fmt::format("{}; {}", c.evidence.missing, covered);
     return fmt::format("Inconclusive: nothing that was compared is wrong, but {}", but);
   }
+  if (c.verdict == "different weights")
+    return fmt::format(
+        "Not in parity: the sides ran different weights ({}); each is within rounding by its own "
+        "file; {}",
+        printable(c.other_models.empty() ? "two model files" : c.other_models), covered);
   if (c.verdict == "different settings")
     return fmt::format(
         "Not in parity: the sides ran with different settings, {}; each is within "
@@ -238,6 +243,8 @@ std::vector<std::string> causes(const Subject& subject) {
 
 std::string evidence(const Comparison& c, const Subject& subject) {
   if (c.prompts) return subject.difference ? token_sentence(*subject.difference) : std::string();
+  if (c.verdict == "different settings" && c.explanation && !c.explanation->settings.empty())
+    return "The two files say so: 'lockstep audit' shows their metadata side by side.";
   if (c.verdict == "different settings")
     return "Give both the same context length (--ctx of 'lockstep run') and the same rope "
            "settings.";

@@ -119,7 +119,12 @@ std::vector<Fact> facts(const Comparison& c, const Subject& subject) {
   };
   out.push_back({"reference", party(subject.reference)});
   out.push_back({"suspect", party(subject.suspect)});
-  if (!subject.model.empty()) out.push_back({"model", printable(subject.model)});
+  if (!subject.model.empty())
+    out.push_back(
+        {"model", subject.suspect_model.empty()
+                      ? printable(subject.model)
+                      : fmt::format("{} for the reference, {} for the suspect",
+                                    printable(subject.model), printable(subject.suspect_model))});
   out.push_back({"tokens", tokens_fact(c, subject)});
   if (const auto choices = choices_fact(c)) out.push_back({"choices", *choices});
   out.push_back({"coverage", fmt::format("{} of the rows are on both sides", percent(c.coverage))});

@@ -33,6 +33,14 @@ std::string evidence(const parity::Comparison& comparison, const Subject& subjec
 // A sentence for each cause that was found, with what to look at in the engine.
 std::vector<std::string> causes(const Subject& subject);
 
+// Where each side ran a file of its own: what the difference comes from. Empty elsewhere.
+std::vector<std::string> explanation_sentences(const parity::Comparison& comparison);
+// Tensors by what their difference does to what they compute, the most first.
+std::vector<const parity::ExplainedValue*> explained_tensors(const parity::Comparison& comparison);
+// "ffn_down.weight (F16, Q4_K)", the tensors of a value.
+std::string tensor_names(const parity::ExplainedValue& value);
+std::string tensor_formats(const parity::ExplainedValue& value);
+
 std::string token_sentence(const TokenPair& pair);
 std::string fork_sentence(const parity::Comparison& comparison);  // where there is a fork
 // Whether all positions that were compared were replayed too.

@@ -93,6 +93,48 @@ std::string worst_table(const parity::Comparison& c, int64_t width, const Paint&
   return table.render(width, paint);
 }
 
+// The parts of a difference, in percents of the value's size.
+std::vector<std::string> parts_cells(const parity::Parts& parts) {
+  using parity::Origin;
+  std::vector<std::string> out = {short_number(100 * parts.relative())};
+  for (const Origin origin : {Origin::kWeights, Origin::kRounding, Origin::kInherited})
+    out.push_back(short_number(100 * parts.relative(origin)));
+  return out;
+}
+
+std::string explanation_tables(const parity::Comparison& c, int64_t width, const Paint& paint) {
+  const std::vector<Column> columns = {
+      {"differs by %", true}, {"weights", true}, {"rounding", true, 1}, {"inherited", true, 2}};
+  const auto with = [&](std::vector<Column> first) {
+    first.insert(first.end(), columns.begin(), columns.end());
+    return first;
+  };
+  std::string out;
+  if (!c.explanation->layers.empty()) {
+    Table table(with({{"after"}}));
+    for (const parity::ExplainedValue& value : c.explanation->layers) {
+      std::vector<std::string> cells = parts_cells(value.parts);
+      cells.insert(cells.begin(), value.layer >= 0 ? fmt::format("layer {}", value.layer)
+                                                   : printable(value.checkpoint));
+      table.add(std::move(cells));
+    }
+    out += fmt::format("\n{}\n{}", paint.bold("What the difference comes from, by layer"),
+                       table.render(width, paint));
+  }
+  if (const auto tensors = explained_tensors(c); !tensors.empty()) {
+    Table table(with({{"tensor", false, 0, true}, {"format", false, 3}}));
+    for (size_t i = 0; i < std::min(tensors.size(), kWorst); ++i) {
+      std::vector<std::string> cells = parts_cells(tensors[i]->parts);
+      cells.insert(cells.begin(), tensor_formats(*tensors[i]));
+      cells.insert(cells.begin(), tensor_names(*tensors[i]));
+      table.add(std::move(cells));
+    }
+    out += fmt::format("\n{}\n{}", paint.bold("By tensor, the most changed"),
+                       table.render(width, paint));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string terminal_report(const parity::Comparison& c, const Subject& subject, int64_t width,
@@ -104,12 +146,15 @@ std::string terminal_report(const parity::Comparison& c, const Subject& subject,
   for (const std::string& cause : causes(subject)) out += wrapped(cause, width, 0) + "\n";
   if (const std::string why = evidence(c, subject); !why.empty())
     out += wrapped(why, width, 0) + "\n";
+  for (const std::string& sentence : explanation_sentences(c))
+    out += wrapped(sentence, width, 0) + "\n";
   out += "\n";
   for (const Fact& fact : facts(c, subject))
     out += paint.dim(fmt::format("{:<{}}", fact.label, kLabel)) +
            wrapped(fact.text, width, kLabel) + "\n";
   if (!stations(c).empty())
     out += fmt::format("\n{}\n{}", paint.bold("Drift"), drift_table(c, width, paint));
+  if (c.explanation) out += explanation_tables(c, width, paint);
   if (!worst(c, kWorst).empty())
     out += fmt::format("\n{}\n{}", paint.bold("Worst checkpoints"), worst_table(c, width, paint));
   if (!c.notes.empty()) out += fmt::format("\n{}\n", paint.bold("Notes"));
