@@ -48,7 +48,8 @@ Result<void> check_demands(const Settings& in) {
 Result<void> read_numbers(const Settings& in, std::span<const Number> numbers, Keys& keys) {
   for (const Number& number : numbers) {
     if (number.kind == Number::Kind::kCount) {
-      LS_TRY(const std::optional<int64_t> value, in.count(number.hub));
+      const bool other = !number.other.empty() && !in.has(number.hub) && in.has(number.other);
+      LS_TRY(const std::optional<int64_t> value, in.count(other ? number.other : number.hub));
       if (value) keys.count(number.gguf, *value);
       if (!value && number.required) return in.at(number.hub).wrong("a whole number");
       continue;
@@ -57,6 +58,17 @@ Result<void> read_numbers(const Settings& in, std::span<const Number> numbers, K
     if (!value && number.null_is_zero && in.is_null(number.hub)) value = 0;
     if (value) keys.real(number.gguf, *value);
     if (!value && number.required) return in.at(number.hub).wrong("a number");
+  }
+  return {};
+}
+
+Result<void> read_flags(const Settings& in, Keys& keys) {
+  for (const Flag& flag : in.family().flags) {
+    bool value = flag.otherwise;
+    if (in.has(flag.hub)) {
+      LS_TRY(value, in.at(flag.hub).boolean());
+    }
+    if (value != flag.usual) keys.put(flag.gguf, value);
   }
   return {};
 }
@@ -96,10 +108,23 @@ Result<void> check_unrotated(const Settings& in, const Config& out) {
   return {};
 }
 
-Result<void> check_quantization(const JsonReader& root, const JsonReader& config) {
-  for (const JsonReader& at : {root["quantization_config"], config["quantization_config"]})
-    if (at.present())
-      return at.wrong("none: weights in F32, F16 or BF16 are supported, quantized ones are not");
+// Quantized weights: eight-bit floats with a scale for each block are supported.
+Result<void> read_quantization(const JsonReader& root, const JsonReader& config, Config& out) {
+  for (const JsonReader& at : {root["quantization_config"], config["quantization_config"]}) {
+    if (!at.present()) continue;
+    LS_TRY_VOID(at.object());
+    LS_TRY(const std::string method, at["quant_method"].text_or(""));
+    if (method != "fp8")
+      return at["quant_method"].wrong(
+          "\"fp8\" with weight_block_size, or no quantization_config: other quantized weights are "
+          "not supported");
+    LS_TRY(const std::string format, at["fmt"].text_or("e4m3"));
+    if (format != "e4m3" && format != "float8_e4m3fn") return at["fmt"].wrong("\"e4m3\"");
+    LS_TRY(const std::vector<JsonReader> sizes, at["weight_block_size"].items());
+    if (sizes.size() != 2) return at["weight_block_size"].wrong("two whole numbers");
+    LS_TRY(out.block_rows, sizes[0].integer(1, kLargestCount));
+    LS_TRY(out.block_columns, sizes[1].integer(1, kLargestCount));
+  }
   return {};
 }
 
@@ -112,7 +137,7 @@ Result<Config> read_config(std::string_view text, const std::string& source) {
   LS_TRY(const JsonReader config, text_part(root));
   Config out;
   LS_TRY(out.family, family_of(config));
-  LS_TRY_VOID(check_quantization(root, config));
+  LS_TRY_VOID(read_quantization(root, config, out));
   const Settings in(config, *out.family);
   LS_TRY_VOID(check_demands(in));
 
@@ -126,6 +151,7 @@ Result<Config> read_config(std::string_view text, const std::string& source) {
   keys.count("block_count", out.layers);
   if (!gpt2) LS_TRY_VOID(read_numbers(in, common_numbers(), keys));
   LS_TRY_VOID(read_numbers(in, out.family->numbers, keys));
+  LS_TRY_VOID(read_flags(in, keys));
   LS_TRY(const int64_t width, in.needed_count(gpt2 ? "n_embd" : "hidden_size"));
   if (gpt2 && !in.has("n_inner")) keys.count("feed_forward_length", 4 * width);
 

@@ -25,6 +25,9 @@ struct Config {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
+  // Of weights in eight-bit floats: how many numbers share a scale. 0: there are none.
+  int64_t block_rows = 0;
+  int64_t block_columns = 0;
   bool tied = false;        // the embedding table gives the logits
   bool has_output = false;  // config.json says that a matrix of its own does
 };

@@ -7,6 +7,7 @@ namespace {
 
 using TensorNames = TensorName[];
 using Numbers = Number[];
+using Flags = Flag[];
 using Defaults = Default[];
 using Demands = Demand[];
 constexpr auto kReal = Number::Kind::kReal;
@@ -72,6 +73,45 @@ constexpr TensorNames kStarcoder2Tensors = {
     {"mlp.c_proj", "ffn_down"},
 };
 
+// What newer versions of transformers write has all experts of a layer in one tensor.
+#define LS_JOINED_EXPERTS                                               \
+  {"mlp.experts.gate_up_proj", "ffn_gate_exps", Change::kFirstHalf},    \
+      {"mlp.experts.gate_up_proj", "ffn_up_exps", Change::kSecondHalf}, \
+      {"mlp.experts.down_proj", "ffn_down_exps"}, {                     \
+    "mlp.gate", "ffn_gate_inp"                                          \
+  }
+constexpr TensorNames kMixtralTensors = {
+    {"self_attn.q_proj", "attn_q", Change::kPairHeads},
+    {"self_attn.k_proj", "attn_k", Change::kPairKvHeads},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.experts.*.w1", "ffn_gate_exps"},
+    {"block_sparse_moe.experts.*.w2", "ffn_down_exps"},
+    {"block_sparse_moe.experts.*.w3", "ffn_up_exps"},
+    LS_JOINED_EXPERTS,
+};
+constexpr TensorNames kExpertTensors = {
+    {"mlp.experts.*.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.*.up_proj", "ffn_up_exps"},
+    {"mlp.experts.*.down_proj", "ffn_down_exps"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    LS_JOINED_EXPERTS,
+};
+#undef LS_JOINED_EXPERTS
+constexpr TensorNames kGraniteMoeTensors = {
+    {"self_attn.q_proj", "attn_q", Change::kPairHeads},
+    {"self_attn.k_proj", "attn_k", Change::kPairKvHeads},
+    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+    {"block_sparse_moe.input_linear", "ffn_gate_exps", Change::kFirstHalf},
+    {"block_sparse_moe.input_linear", "ffn_up_exps", Change::kSecondHalf},
+    {"block_sparse_moe.output_linear", "ffn_down_exps"},
+    {"shared_mlp.input_linear", "ffn_gate_shexp", Change::kFirstHalf},
+    {"shared_mlp.input_linear", "ffn_up_shexp", Change::kSecondHalf},
+    {"shared_mlp.output_linear", "ffn_down_shexp"},
+};
+
 constexpr std::string_view kRmsEpsilon = "attention.layer_norm_rms_epsilon";
 constexpr std::string_view kLayerEpsilon = "attention.layer_norm_epsilon";
 
@@ -94,6 +134,41 @@ constexpr Numbers kGraniteNumbers = {
     {"residual_multiplier", "residual_scale", kReal},
     {"attention_multiplier", "attention.scale", kReal},
     {"logits_scaling", "logit_scale", kReal},
+};
+constexpr Numbers kMixtralNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "num_local_experts", .gguf = "expert_count", .other = "num_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+};
+constexpr Numbers kQwen2MoeNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "num_experts", .gguf = "expert_count", .other = "num_local_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+    {"moe_intermediate_size", "expert_feed_forward_length"},
+    {"shared_expert_intermediate_size", "expert_shared_feed_forward_length"},
+};
+constexpr Numbers kQwen3MoeNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "num_experts", .gguf = "expert_count", .other = "num_local_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+    {"moe_intermediate_size", "expert_feed_forward_length"},
+};
+constexpr Numbers kOlmoeNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "num_experts", .gguf = "expert_count", .other = "num_local_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+};
+constexpr Numbers kGraniteMoeNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {"embedding_multiplier", "embedding_scale", kReal},
+    {"residual_multiplier", "residual_scale", kReal},
+    {"attention_multiplier", "attention.scale", kReal},
+    {"logits_scaling", "logit_scale", kReal},
+    {.hub = "num_local_experts", .gguf = "expert_count", .other = "num_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+    {.hub = "shared_intermediate_size",
+     .gguf = "expert_shared_feed_forward_length",
+     .required = false},
 };
 constexpr Numbers kGemmaNumbers = {
     {"rms_norm_eps", kRmsEpsilon, kReal},
@@ -131,6 +206,31 @@ constexpr Defaults kQwen3Defaults = {{"max_position_embeddings", 32768},
                                      {"num_key_value_heads", 32},
                                      {"head_dim", 128},
                                      {"max_window_layers", 28}};
+constexpr Defaults kMixtralDefaults = {{"max_position_embeddings", 131072},
+                                       {"rms_norm_eps", 1e-5},
+                                       {"num_key_value_heads", 8},
+                                       {"num_local_experts", 8},
+                                       {"num_experts_per_tok", 2}};
+constexpr Defaults kQwen2MoeDefaults = {{"max_position_embeddings", 32768},
+                                        {"rms_norm_eps", 1e-6},
+                                        {"num_key_value_heads", 16},
+                                        {"max_window_layers", 28},
+                                        {"num_experts", 60},
+                                        {"num_experts_per_tok", 4},
+                                        {"moe_intermediate_size", 1408},
+                                        {"shared_expert_intermediate_size", 5632}};
+constexpr Defaults kQwen3MoeDefaults = {
+    {"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6},
+    {"num_key_value_heads", 4},         {"num_experts", 128},
+    {"num_experts_per_tok", 8},         {"moe_intermediate_size", 768}};
+constexpr Defaults kOlmoeDefaults = {{"max_position_embeddings", 4096},
+                                     {"rms_norm_eps", 1e-5},
+                                     {"num_experts", 64},
+                                     {"num_experts_per_tok", 8}};
+constexpr Defaults kGraniteMoeDefaults = {
+    {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6},      {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},        {"attention_multiplier", 1}, {"logits_scaling", 1},
+    {"num_local_experts", 8},          {"num_experts_per_tok", 2}};
 constexpr Defaults kPhi3Defaults = {{"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-5}};
 constexpr Defaults kGraniteDefaults = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6},      {"embedding_multiplier", 1},
@@ -168,6 +268,13 @@ constexpr Defaults kPhi2Defaults = {{"max_position_embeddings", 2048}, {"layer_n
 constexpr Defaults kStarcoder2Defaults = {
     {"max_position_embeddings", 4096}, {"norm_epsilon", 1e-5}, {"num_key_value_heads", 2}};
 constexpr Defaults kGpt2Defaults = {{"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}};
+
+// Qwen's can have layers without experts, which GGUF files of these architectures cannot.
+constexpr Flags kQwen2MoeFlags = {{"norm_topk_prob", "expert_weights_norm", false, false}};
+constexpr Flags kQwen3MoeFlags = {{"norm_topk_prob", "expert_weights_norm", false, true}};
+constexpr Demands kQwenMoeDemands = {
+    {"hidden_act", R"("silu" "swish")"}, {"decoder_sparse_step", "1"}, {"mlp_only_layers", "[]"}};
+constexpr Demands kOlmoeDemands = {{"hidden_act", R"("silu" "swish")"}, {"clip_qkv", "null"}};
 
 #define LS_GELU R"("gelu_pytorch_tanh" "gelu_new")"
 constexpr Demands kSilu = {{"hidden_act", R"("silu" "swish")"}};
@@ -298,6 +405,48 @@ constexpr Family kFamilies[] = {
      .defaults = kPhi2Defaults,
      .demands = kPhi2Demands,
      .rotary_part = 0.5},
+    {.model_type = "mixtral",
+     .architecture = "llama",
+     .tensors = kMixtralTensors,
+     .numbers = kMixtralNumbers,
+     .defaults = kMixtralDefaults,
+     .demands = kSilu,
+     .rope_base = 1000000},
+    {.model_type = "qwen2_moe",
+     .architecture = "qwen2moe",
+     .tensors = kExpertTensors,
+     .numbers = kQwen2MoeNumbers,
+     .flags = kQwen2MoeFlags,
+     .defaults = kQwen2MoeDefaults,
+     .demands = kQwenMoeDemands,
+     .window_needs_flag = true},
+    {.model_type = "qwen3_moe",
+     .architecture = "qwen3moe",
+     .tensors = kExpertTensors,
+     .numbers = kQwen3MoeNumbers,
+     .flags = kQwen3MoeFlags,
+     .defaults = kQwen3MoeDefaults,
+     .demands = kQwenMoeDemands,
+     .window_needs_flag = true},
+    {.model_type = "olmoe",
+     .architecture = "olmoe",
+     .tensors = kExpertTensors,
+     .numbers = kOlmoeNumbers,
+     .flags = kQwen2MoeFlags,
+     .defaults = kOlmoeDefaults,
+     .demands = kOlmoeDemands},
+    {.model_type = "granitemoe",
+     .architecture = "granitemoe",
+     .tensors = kGraniteMoeTensors,
+     .numbers = kGraniteMoeNumbers,
+     .defaults = kGraniteMoeDefaults,
+     .demands = kSilu},
+    {.model_type = "granitemoeshared",
+     .architecture = "granitemoe",
+     .tensors = kGraniteMoeTensors,
+     .numbers = kGraniteMoeNumbers,
+     .defaults = kGraniteMoeDefaults,
+     .demands = kSilu},
     {.model_type = "starcoder2",
      .architecture = "starcoder2",
      .tensors = kStarcoder2Tensors,

@@ -16,9 +16,14 @@ enum class Change : uint8_t {
   kPairKvHeads,
   kAddOne,     // norms that multiply by 1 + weight; GGUF has the sum
   kTranspose,  // [in, out] on the hub
+  // Of two that stand in one, row under row: gate and up.
+  kFirstHalf,
+  kSecondHalf,
 };
 
-// "self_attn.q_proj" becomes "attn_q"; ".weight" and ".bias" stay behind them.
+// "self_attn.q_proj" becomes "attn_q"; ".weight" and ".bias" stay behind them. A star stands for
+// the number of an expert, whose tensors GGUF files have in one. A name that occurs twice becomes
+// two.
 struct TensorName {
   std::string_view hub;
   std::string_view gguf;
@@ -32,13 +37,23 @@ struct Number {
   std::string_view gguf;
   Kind kind = Kind::kCount;
   bool required = true;
-  bool null_is_zero = false;  // else null means that the key is absent
+  bool null_is_zero = false;    // else null means that the key is absent
+  std::string_view other = {};  // its name in files of other versions
 };
 
 // What transformers takes where config.json lacks the key.
 struct Default {
   std::string_view key;
   double value;
+};
+
+// A flag of config.json and its key in a GGUF file, which is written where it is not what engines
+// take for the architecture.
+struct Flag {
+  std::string_view hub;
+  std::string_view gguf;
+  bool otherwise;  // where config.json lacks the key
+  bool usual;      // of the architecture
 };
 
 // A key that may have these values alone, written as JSON and separated by spaces: for all others
@@ -59,6 +74,7 @@ struct Family {
 
   std::span<const Number> numbers = {};  // of its own
   bool own_numbers_only = false;
+  std::span<const Flag> flags = {};
   std::span<const Default> defaults = {};
   std::span<const Demand> demands = {};
 

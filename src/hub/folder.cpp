@@ -57,7 +57,8 @@ Result<gguf::File> open_folder(const std::string& folder, bool map) {
   for (gguf::Entry& entry : folder_tokenizer(folder, rows, map))
     parts.metadata.push_back(std::move(entry));
   // They are part of the model: whoever asks whether it changed has to look at them too.
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"})
     if (auto file = take_file((fs::path(folder) / name).string(), map); file.ok())
       parts.files.push_back(*std::move(file));
   return gguf::File::assemble(std::move(parts));

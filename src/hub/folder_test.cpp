@@ -1,129 +1,7 @@
-#include "hub/folder.h"
-
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <map>
-
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
-#include "base/dtype.h"
-#include "base/random.h"
-#include "base/temporary_folder.h"
-#include "quant/decode.h"
-#include "trace/safetensors.h"
+#include "hub/test_folder.h"
 
 namespace lockstep::hub {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-struct Stored {
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::vector<uint32_t> bits;  // of each number; of two bytes the lower half counts
-};
-
-// A folder that a test can spoil before it is written.
-class HubFolder : public testing::Test {
- protected:
-  static constexpr int64_t kHeads = 3, kKvHeads = 1, kHeadSize = 6, kWidth = 14, kHidden = 7,
-                           kVocabulary = 9;
-
-  HubFolder() {
-    config_ = {{"model_type", "llama"},         {"hidden_size", kWidth},
-               {"num_hidden_layers", 2},        {"intermediate_size", kHidden},
-               {"num_attention_heads", kHeads}, {"num_key_value_heads", kKvHeads},
-               {"head_dim", kHeadSize},         {"max_position_embeddings", 77},
-               {"rms_norm_eps", 1e-5},          {"rope_theta", 12345.0},
-               {"vocab_size", kVocabulary},     {"tie_word_embeddings", false}};
-    put("model.embed_tokens.weight", {kVocabulary, kWidth});
-    put("model.norm.weight", {kWidth});
-    put("lm_head.weight", {kVocabulary, kWidth});
-    for (int layer = 0; layer < 2; ++layer) {
-      const std::string in = fmt::format("model.layers.{}.", layer);
-      put(in + "input_layernorm.weight", {kWidth});
-      put(in + "post_attention_layernorm.weight", {kWidth});
-      put(in + "self_attn.q_proj.weight", {kHeads * kHeadSize, kWidth});
-      put(in + "self_attn.q_proj.bias", {kHeads * kHeadSize});
-      put(in + "self_attn.k_proj.weight", {kKvHeads * kHeadSize, kWidth});
-      put(in + "self_attn.v_proj.weight", {kKvHeads * kHeadSize, kWidth});
-      put(in + "self_attn.o_proj.weight", {kWidth, kHeads * kHeadSize});
-      put(in + "mlp.gate_proj.weight", {kHidden, kWidth});
-      put(in + "mlp.up_proj.weight", {kHidden, kWidth});
-      put(in + "mlp.down_proj.weight", {kWidth, kHidden});
-    }
-  }
-
-  void put(const std::string& name, std::vector<int64_t> shape) {
-    Stored stored{DType::kF32, std::move(shape), {}};
-    int64_t values = 1;
-    for (const int64_t extent : stored.shape) values *= extent;
-    for (int64_t i = 0; i < values; ++i) {
-      const auto number = static_cast<float>(random_.uniform() * 4 - 2);
-      stored.bits.push_back(std::bit_cast<uint32_t>(number));
-    }
-    tensors_[name] = std::move(stored);
-  }
-
-  // The same numbers, cut to two bytes.
-  void store_as(DType dtype) {
-    for (auto& [name, stored] : tensors_)
-      for (uint32_t& bits : stored.bits) {
-        bits = dtype == DType::kBF16 ? bits >> 16U : float_to_half(std::bit_cast<float>(bits));
-        stored.dtype = dtype;
-      }
-  }
-
-  void write_file(const std::string& file, const std::vector<std::string>& names) const {
-    std::vector<trace::StoredPlan> plans;
-    for (const std::string& name : names)
-      plans.push_back({name, tensors_.at(name).dtype, tensors_.at(name).shape});
-    std::string bytes = trace::safetensors_header(plans);
-    for (const std::string& name : names) {
-      const Stored& stored = tensors_.at(name);
-      for (const uint32_t bits : stored.bits)
-        bytes.append(reinterpret_cast<const char*>(&bits),
-                     static_cast<size_t>(size_bytes(stored.dtype)));
-    }
-    std::ofstream(path_ / file, std::ios::binary) << bytes;
-  }
-  void write_config() const { std::ofstream(path_ / "config.json") << config_.dump(); }
-
-  Result<gguf::File> opened() const {
-    write_config();
-    std::vector<std::string> names;
-    for (const auto& [name, stored] : tensors_) names.push_back(name);
-    write_file("model.safetensors", names);
-    return open(path_.string());
-  }
-  std::string problem() const {
-    const auto file = opened();
-    return file.ok() ? "none" : file.error().message;
-  }
-  std::string at(const std::string& rest) const {
-    return (path_ / "config.json").string() + ": " + rest;
-  }
-
-  double number(const std::string& name, int64_t index) const {
-    const Stored& stored = tensors_.at(name);
-    return load_number(stored.dtype, &stored.bits[static_cast<size_t>(index)]);
-  }
-  static double value(const gguf::File& file, const std::string& name, int64_t index) {
-    const gguf::Tensor& tensor = *file.tensor(name);
-    std::vector<float> all(static_cast<size_t>(tensor.values()));
-    quant::decode(tensor.format->format(), tensor.data.data(), tensor.values(), all.data());
-    return static_cast<double>(all[static_cast<size_t>(index)]);
-  }
-
-  Random random_{20261};
-  json config_;
-  std::map<std::string, Stored> tensors_;
-  const TemporaryFolder temporary_ = TemporaryFolder::create().value();
-  const fs::path path_ = temporary_.path();
-};
 
 TEST_F(HubFolder, HasTheMetadataOfAGgufFile) {
   const auto file = opened();
@@ -239,8 +117,9 @@ TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
       with("hidden_act", "relu"),
       at("hidden_act: found \"relu\", expected \"silu\" or \"swish\", nothing else is supported"));
   EXPECT_EQ(with("quantization_config", json::object()),
-            at("quantization_config: found an object of 0, expected none: weights in F32, F16 or "
-               "BF16 are supported, quantized ones are not"));
+            at("quantization_config.quant_method: found nothing, expected \"fp8\" with "
+               "weight_block_size, or no quantization_config: other quantized weights are not "
+               "supported"));
   EXPECT_EQ(with("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}),
             at("rope_scaling.rope_type: found \"dynamic\", expected default, linear, yarn, llama3 "
                "or longrope"));
@@ -291,7 +170,7 @@ TEST_F(HubFolder, TensorsWithoutAPlaceAreNamed) {
   tensors_["model.norm.weight"].bits.clear();
   EXPECT_EQ(problem(), path_.string() +
                            ": tensor 'model.norm.weight': found numbers of type F64, "
-                           "expected F32, F16 or BF16");
+                           "expected F32, F16, BF16 or F8_E4M3");
   tensors_["model.norm.weight"].dtype = DType::kF32;
   EXPECT_EQ(problem(), path_.string() +
                            ": tensor 'model.norm.weight': found shape [0], expected "

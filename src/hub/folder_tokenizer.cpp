@@ -1,6 +1,7 @@
 // The files of a folder that tell of tokens: tokenizer.json, tokenizer_config.json, the template.
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "base/json_reader.h"
 #include "base/notice.h"
@@ -18,6 +19,11 @@ bool has(const Entries& entries, std::string_view key) {
   return std::ranges::find(entries, key, &gguf::Entry::key) != entries.end();
 }
 
+const std::vector<std::string>& tokens_of(const Entries& entries) {
+  const auto entry = std::ranges::find(entries, "tokenizer.ggml.tokens", &gguf::Entry::key);
+  return std::get<std::vector<std::string>>(std::get<gguf::Array>(entry->value.value).items);
+}
+
 // A token is a text, or an object around one.
 Result<std::string> token_text(const JsonReader& token) {
   return token.present() && token.value().is_object() ? token["content"].text() : token.text();
@@ -28,9 +34,7 @@ Result<void> add_special(const JsonReader& config, std::string_view name, Entrie
   const JsonReader token = config[name];
   if (!token.present() || has(out, key)) return {};
   LS_TRY(const std::string text, token_text(token));
-  const auto entry = std::ranges::find(out, "tokenizer.ggml.tokens", &gguf::Entry::key);
-  const auto& tokens =
-      std::get<std::vector<std::string>>(std::get<gguf::Array>(entry->value.value).items);
+  const std::vector<std::string>& tokens = tokens_of(out);
   const auto found = std::ranges::find(tokens, text);
   if (found != tokens.end()) out.push_back({key, {static_cast<uint32_t>(found - tokens.begin())}});
   return {};
@@ -52,6 +56,46 @@ Result<void> add_template(const JsonReader& templates, Entries& out) {
   return {};
 }
 
+Result<nlohmann::json> read_json(const fs::path& path, bool map) {
+  constexpr int64_t kMostValues = 5'000'000;
+  LS_TRY(const MappedFile file, take_file(path.string(), map));
+  return parse_json(text_of(file), path.string(), kMostValues);
+}
+
+// The tokens that end an answer: a number, or a list of them. GGUF files have keys for three.
+Result<void> add_ends(const JsonReader& ends, const std::string& source, Entries& out) {
+  if (!ends.present()) return {};
+  std::vector<JsonReader> items = {ends};
+  if (ends.value().is_array()) {
+    LS_TRY(items, ends.items());
+  }
+  const auto count = static_cast<int64_t>(tokens_of(out).size());
+  std::vector<uint32_t> known;
+  std::vector<std::string_view> free;
+  for (const std::string_view name : {"eos", "eot", "eom"}) {
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
+    const auto entry = std::ranges::find(out, key, &gguf::Entry::key);
+    if (entry == out.end())
+      free.push_back(name);
+    else
+      known.push_back(std::get<uint32_t>(entry->value.value));
+  }
+  for (const JsonReader& item : items) {
+    LS_TRY(const int64_t id, item.integer(0, std::numeric_limits<int32_t>::max()));
+    const auto token = static_cast<uint32_t>(id);
+    if (id >= count || std::ranges::find(known, token) != known.end()) continue;
+    if (free.empty()) {
+      notice("{}: GGUF files have keys for three tokens that end an answer; '{}' is left out\n",
+             source, printable(tokens_of(out)[token], 80));
+      continue;
+    }
+    out.push_back({fmt::format("tokenizer.ggml.{}_token_id", free.front()), {token}});
+    free.erase(free.begin());
+    known.push_back(token);
+  }
+  return {};
+}
+
 Result<Entries> read_files(const fs::path& folder, int64_t rows, bool map) {
   const std::string path = (folder / "tokenizer.json").string();
   LS_TRY(const MappedFile file, take_file(path, map));
@@ -63,17 +107,25 @@ Result<Entries> read_files(const fs::path& folder, int64_t rows, bool map) {
       return error("{}: found bytes that are no UTF-8, expected a template", own.string());
     out.push_back({"tokenizer.chat_template", {std::string(text_of(text))}});
   }
-  const fs::path config_path = folder / "tokenizer_config.json";
-  if (!fs::exists(config_path, failed)) return out;
-  LS_TRY(const MappedFile config_file, take_file(config_path.string(), map));
-  constexpr int64_t kMostValues = 5'000'000;
-  LS_TRY(const nlohmann::json document,
-         parse_json(text_of(config_file), config_path.string(), kMostValues));
-  const JsonReader config(document, config_path.string());
-  LS_TRY_VOID(config.object());
-  for (const std::string_view name : {"bos_token", "eos_token"})
-    LS_TRY_VOID(add_special(config, name, out));
-  LS_TRY_VOID(add_template(config["chat_template"], out));
+  if (const fs::path path_of_config = folder / "tokenizer_config.json";
+      fs::exists(path_of_config, failed)) {
+    LS_TRY(const nlohmann::json document, read_json(path_of_config, map));
+    const JsonReader config(document, path_of_config.string());
+    LS_TRY_VOID(config.object());
+    for (const std::string_view name : {"bos_token", "eos_token"})
+      LS_TRY_VOID(add_special(config, name, out));
+    LS_TRY_VOID(add_template(config["chat_template"], out));
+  }
+  // What ends an answer stands in the one, or else in the other.
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path ends = folder / name;
+    if (!fs::exists(ends, failed)) continue;
+    LS_TRY(const nlohmann::json document, read_json(ends, map));
+    const JsonReader found = JsonReader(document, ends.string())["eos_token_id"];
+    if (!found.present()) continue;
+    LS_TRY_VOID(add_ends(found, ends.string(), out));
+    break;
+  }
   return out;
 }
 

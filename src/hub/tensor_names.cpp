@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -33,11 +34,21 @@ std::optional<int64_t> take_number(std::string_view& text) {
   return number;
 }
 
-const TensorName* find_row(const Family& family, std::string_view stem) {
-  for (const std::span<const TensorName> rows : {family.tensors, common_tensors()})
-    if (const auto found = std::ranges::find(rows, stem, &TensorName::hub); found != rows.end())
-      return &*found;
-  return nullptr;
+// "mlp.experts.17.up_proj" as "mlp.experts.*.up_proj", and which one it is.
+struct Stem {
+  std::string text;
+  int64_t expert = -1;
+};
+
+std::optional<Stem> stem_of(std::string_view name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.find(kExperts);
+  if (at == std::string_view::npos) return Stem{std::string(name)};
+  std::string_view rest = name.substr(at + kExperts.size());
+  if (rest.empty() || rest[0] < '0' || rest[0] > '9') return Stem{std::string(name)};
+  const std::optional<int64_t> expert = take_number(rest);
+  if (!expert) return std::nullopt;
+  return Stem{fmt::format("{}*.{}", name.substr(0, at + kExperts.size()), rest), *expert};
 }
 
 // "self_attn.q_layernorm.norms.3".
@@ -54,39 +65,58 @@ std::optional<Place> head_norm(std::string_view inner) {
   return std::nullopt;
 }
 
-std::optional<Place> inner_place(const Family& family, std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  const std::string_view kind = name.substr(dot + 1);
-  if (kind != "weight" && kind != "bias") return std::nullopt;
-  const TensorName* row = find_row(family, name.substr(0, dot));
-  if (row == nullptr) return std::nullopt;
-  return Place{.name = fmt::format("{}.{}", row->gguf, kind), .change = row->change};
+std::vector<Place> inner_places(const Family& family, std::string_view name) {
+  // What has all experts of a layer in one may have no word behind it.
+  std::string_view kind = "weight";
+  if (const size_t dot = name.rfind('.'); dot != std::string_view::npos) {
+    const std::string_view last = name.substr(dot + 1);
+    if (last == "weight" || last == "bias") {
+      kind = last;
+      name.remove_suffix(last.size() + 1);
+    } else if (name.find(".experts.") == std::string_view::npos) {
+      return {};
+    }
+  } else {
+    return {};
+  }
+  const std::optional<Stem> stem = stem_of(name);
+  std::vector<Place> out;
+  for (const std::span<const TensorName> rows : {family.tensors, common_tensors()}) {
+    for (const TensorName& row : rows)
+      if (stem && row.hub == stem->text)
+        out.push_back({.name = fmt::format("{}.{}", row.gguf, kind),
+                       .change = row.change,
+                       .expert = stem->expert});
+    if (!out.empty()) break;  // what the family has of its own goes first
+  }
+  return out;
 }
 
 }  // namespace
 
-std::optional<Place> place_of(const Family& family, std::string_view name) {
+std::vector<Place> places_of(const Family& family, std::string_view name) {
   for (const std::string_view part : kOtherParts)
-    if (name.starts_with(part)) return Place{};
+    if (name.starts_with(part)) return {Place{}};
   for (const std::string_view computed : kComputed)
-    if (name.ends_with(computed)) return Place{};
+    if (name.ends_with(computed)) return {Place{}};
   for (const std::string_view prefix : kPrefixes)
     if (name.starts_with(prefix)) {
       name.remove_prefix(prefix.size());
       break;
     }
   if (!name.starts_with(family.layers) || !name.substr(family.layers.size()).starts_with('.'))
-    return inner_place(family, name);
+    return inner_places(family, name);
   name.remove_prefix(family.layers.size() + 1);
   const std::optional<int64_t> layer = take_number(name);
-  if (!layer) return std::nullopt;
-  std::optional<Place> place = inner_place(family, name);
-  if (!place && family.head_norms) place = head_norm(name);
-  if (!place) return std::nullopt;
-  place->name = fmt::format("blk.{}.{}", *layer, place->name);
-  place->layer = *layer;
-  return place;
+  if (!layer) return {};
+  std::vector<Place> places = inner_places(family, name);
+  if (places.empty() && family.head_norms)
+    if (auto place = head_norm(name)) places.push_back(*std::move(place));
+  for (Place& place : places) {
+    place.name = fmt::format("blk.{}.{}", *layer, place.name);
+    place.layer = *layer;
+  }
+  return places;
 }
 
 }  // namespace lockstep::hub

@@ -1,9 +1,9 @@
 // From the name of a tensor on the hub to that of a GGUF file. Within this folder.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hub/families.h"
 
@@ -13,10 +13,12 @@ struct Place {
   std::string name;  // "blk.3.attn_q.weight"; empty: no part of the forward pass
   int64_t layer = -1;
   Change change = Change::kNone;
-  int64_t head = -1;  // of a norm for each head: which one
+  // Of one for each head or each expert, which a GGUF file has in one: which one it is.
+  int64_t head = -1;
+  int64_t expert = -1;
 };
 
-// Nothing where the family has no such tensor.
-std::optional<Place> place_of(const Family& family, std::string_view name);
+// Two where a tensor becomes two; none where the family has no such tensor.
+std::vector<Place> places_of(const Family& family, std::string_view name);
 
 }  // namespace lockstep::hub

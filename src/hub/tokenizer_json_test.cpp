@@ -125,6 +125,40 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
             "t.json: model.merges: found an array of 4, expected the pairs of a token together");
 }
 
+// What ends an answer: of generation_config.json, or else of config.json, one or several.
+TEST(TokenizerJson, AnAnswerMayEndInSeveralWays) {
+  const TemporaryFolder temporary = TemporaryFolder::create().value();
+  const std::filesystem::path folder = temporary.path();
+  const auto write = [&](const char* name, const json& content) {
+    std::ofstream(folder / name) << content.dump();
+  };
+  const auto ends = [&] {
+    const auto entries = folder_tokenizer(folder.string(), 9, true);
+    std::vector<int64_t> out;
+    for (const char* name : {"eos", "eot", "eom"}) {
+      const auto found = std::ranges::find(entries, fmt::format("tokenizer.ggml.{}_token_id", name),
+                                           &gguf::Entry::key);
+      out.push_back(found == entries.end() ? -1 : std::get<uint32_t>(found->value.value));
+    }
+    return out;
+  };
+  using Ids = std::vector<int64_t>;
+  write("tokenizer.json", byte_level());
+  EXPECT_EQ(ends(), (Ids{-1, -1, -1}));
+  write("config.json", {{"eos_token_id", 5}});
+  EXPECT_EQ(ends(), (Ids{5, -1, -1}));
+  write("generation_config.json", json::object());
+  EXPECT_EQ(ends(), (Ids{5, -1, -1}));
+  write("generation_config.json", {{"eos_token_id", {2, 4, 2, 1}}});
+  EXPECT_EQ(ends(), (Ids{2, 4, 1}));
+  write("tokenizer_config.json", {{"eos_token", "<e>"}});
+  EXPECT_EQ(ends(), (Ids{4, 2, 1}));
+  write("generation_config.json", {{"eos_token_id", {0, 1, 2, 3, 77}}});  // no room for all
+  EXPECT_EQ(ends(), (Ids{4, 0, 1}));
+  write("generation_config.json", {{"eos_token_id", "<e>"}});  // then there is no tokenizer
+  EXPECT_EQ(ends(), (Ids{-1, -1, -1}));
+}
+
 TEST(TokenizerJson, OfAFolderWithItsTemplate) {
   const TemporaryFolder temporary = TemporaryFolder::create().value();
   const std::filesystem::path folder = temporary.path();
