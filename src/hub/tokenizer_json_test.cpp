@@ -138,7 +138,7 @@ TEST(TokenizerJson, AnAnswerMayEndInSeveralWays) {
     for (const char* name : {"eos", "eot", "eom"}) {
       const auto found = std::ranges::find(entries, fmt::format("tokenizer.ggml.{}_token_id", name),
                                            &gguf::Entry::key);
-      out.push_back(found == entries.end() ? -1 : std::get<uint32_t>(found->value.value));
+      out.push_back(found == entries.end() ? -1 : int64_t{std::get<uint32_t>(found->value.value)});
     }
     return out;
   };

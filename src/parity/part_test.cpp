@@ -201,7 +201,7 @@ TEST_F(PartTest, FilesKeepEveryBit) {
   part.checkpoints[0].rows.compared[0].relative_l2 = std::numeric_limits<float>::infinity();
   part.checkpoints[0].rows.compared[0].difference = std::nanf("");
   part.failure = "no \"memory\"\n";
-  part.paths = {"a b", "c\xff", "", "names.json"};
+  part.paths = {"a b", "c\xff", "", "other.gguf", "names.json"};
   const std::string text = to_json(part);
   const auto read = parse_findings(text, "file");
   ASSERT_TRUE(read.ok()) << read.error().message;

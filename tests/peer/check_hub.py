@@ -11,11 +11,11 @@ import shutil
 import gguf
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 
 import hf_models
 import llama_engine
 from check_transformers import CASES, LLAMA3, LONG_PHI3, YARN
-from lockstep._checkpoints import execution_order
 from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
 
 BOUND = 1e-10
@@ -42,14 +42,20 @@ MORE = [
      {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 3}, 40, 40),
     ("olmo3, yarn", "olmo3", {"sliding_window": 9, "rope_parameters": {"full_attention": {**YARN, "attention_factor": 1.3},
                               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}, 100, 100),
+    ("qwen2moe, weights of experts normalized", "qwen2moe", {"norm_topk_prob": True}, 40, 40),
+    ("qwen3moe, weights of experts not normalized", "qwen3moe", {"norm_topk_prob": False}, 40, 40),
+    ("granitemoe with a shared expert", "granitemoeshared", {"shared_intermediate_size": 37}, 40, 40),
 ]  # fmt: skip
 
 
 def config_of(arch, options):
-    if arch not in ("mistral", "olmo3"):
+    if arch not in ("mistral", "olmo3", "granitemoeshared"):
         return hf_models.config_of(arch, options)
     import transformers
 
+    if arch == "granitemoeshared":
+        usual = hf_models.config_of("granitemoe", {}).to_dict()
+        return transformers.GraniteMoeSharedConfig(**{**usual, **options, "model_type": arch})
     kind = {"mistral": transformers.MistralConfig, "olmo3": transformers.Olmo3Config}[arch]
     common = hf_models._common(6, 3, 67)
     return kind(**{**common, "head_dim": hf_models.WIDTH // 6, **hf_models._rope(), **options})
@@ -70,22 +76,7 @@ def make_older(folder, words):
 
 
 def worst_of(folder, tokens, theirs, context):
-    """(name, error) of the checkpoint that is farthest from transformers, or of the first one that is too far."""
-    ours = our_values(folder, tokens, context=context)
-    worst_name, worst = "", -1.0
-    for checkpoint, value in sorted(theirs.items(), key=lambda item: execution_order(item[0])):
-        own = ours[checkpoint]
-        if checkpoint.endswith("attn_scores"):  # what a mask hides is a large negative number there
-            hidden = value < -5000
-            if not np.array_equal(hidden, np.isinf(own)):
-                raise ValueError(f"{checkpoint}: masked in other places")
-            own, value = own[~hidden], value[~hidden]
-        error = nmse(own, value)
-        if not error <= worst:
-            worst_name, worst = checkpoint, error
-        if not error < BOUND:
-            break
-    return worst_name, worst
+    return hf_models.farthest(our_values(folder, tokens, context=context), theirs, BOUND)
 
 
 def tensors_of(path):
@@ -103,16 +94,18 @@ def differing(path, expected):
 
 def run_case(report, seed, name, arch, options, count, context):
     folder, exported, converted = WORK / "hub", WORK / "hub-export.gguf", WORK / "hub-convert.gguf"
+    if options.get("moe_intermediate_size") == 1:  # transformers writes such experts as vectors
+        options = options | {"moe_intermediate_size": 2}
     model = hf_models.random_model(config_of(arch, options), seed)
     tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, count)]
-    # The names of olmo3's checkpoints are not known.
-    theirs = hf_models.forward(model, tokens, "logits" if arch == "olmo3" else "all")
+    # The names of their checkpoints are not known.
+    theirs = hf_models.forward(model, tokens, "logits" if arch in ("olmo3", "granitemoeshared") else "all")
     save(model.float(), folder, **({"max_shard_size": "100KB"} if seed % 2 else {}))
     if name in OLDER:
         make_older(folder, OLDER[name])
     worst_name, worst = worst_of(folder, tokens, theirs, context)
     report.below(f"{name}: {len(list(folder.glob('*.safetensors')))} files, worst {worst_name}", worst, BOUND)
-    if arch in ("mistral", "olmo3"):
+    if any(name == case[0] for case in MORE):
         return
     hf_models.export(model.double(), exported)
     run_ours([LOCKSTEP, "convert", folder, converted, "--force"])
@@ -137,6 +130,46 @@ def run_format(report, seed, arch, dtype):
     report.below(f"{arch} in {dtype}: llama.cpp on the converted file", nmse(ours, theirs), BFLOAT_LLAMA_CPP_BOUND)
 
 
+def in_eight_bits(weight, rows, columns):
+    """Blocks of a matrix as eight-bit floats and their scales, and the numbers that these stand for."""
+    coded = torch.empty(weight.shape, dtype=torch.float8_e4m3fn)
+    scales = torch.empty(-(-weight.shape[0] // rows), -(-weight.shape[1] // columns), dtype=torch.float32)
+    meant = torch.empty(weight.shape, dtype=torch.float32)
+    for i in range(scales.shape[0]):
+        for j in range(scales.shape[1]):
+            place = (slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns))
+            scales[i, j] = weight[place].abs().max() / 448
+            coded[place] = (weight[place].float() / scales[i, j]).to(torch.float8_e4m3fn)
+            meant[place] = coded[place].float() * scales[i, j]
+    return coded, scales, meant
+
+
+def run_eight_bits(report, seed, arch):
+    """Weights as DeepSeek's: transformers with the numbers that they stand for."""
+    folder, rows, columns = WORK / "hub", 16, 20
+    model = hf_models.random_model(config_of(arch, {}), seed)
+    save(model.float(), folder)
+    stored = load_file(folder / "model.safetensors")
+    coded = {}
+    for name, weight in stored.items():
+        if weight.dim() != 2 or "proj" not in name:
+            coded[name] = weight
+            continue
+        coded[name], coded[name + "_scale_inv"], stored[name] = in_eight_bits(weight, rows, columns)
+    save_file({name: weight.contiguous() for name, weight in stored.items()}, folder / "model.safetensors", {"format": "pt"})
+    exact = type(model).from_pretrained(
+        folder, attn_implementation="eager", experts_implementation="eager"
+    ).double()
+    tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, 40)]
+    theirs = hf_models.forward(exact, tokens)
+    save_file(coded, folder / "model.safetensors", {"format": "pt"})
+    path = folder / "config.json"
+    quantization = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [rows, columns], "activation_scheme": "dynamic"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": quantization}))
+    worst_name, worst = worst_of(folder, tokens, theirs, 64)
+    report.below(f"{arch} in eight bits: worst {worst_name}", worst, BOUND)
+
+
 def main():
     torch.set_num_threads(2)
     WORK.mkdir(parents=True, exist_ok=True)
@@ -148,7 +181,11 @@ def main():
         report.attempt(case[0], run_case, report, seed, *case)
     for seed, arch in enumerate(("gpt2", "llama", "qwen2", "gemma3", "stablelm", "phi3"), 400):
         for dtype in (torch.bfloat16, torch.float16):
-            report.attempt(f"{arch} in {dtype}", run_format, report, seed, arch, dtype)
+            if wanted in f"{arch} in {dtype}":
+                report.attempt(f"{arch} in {dtype}", run_format, report, seed, arch, dtype)
+    for seed, arch in enumerate(("llama", "qwen3", "qwen3moe"), 500):
+        if wanted in f"{arch} in eight bits":
+            report.attempt(f"{arch} in eight bits", run_eight_bits, report, seed, arch)
     shutil.rmtree(WORK / "hub", ignore_errors=True)
     for name in ("hub-export.gguf", "hub-convert.gguf"):
         (WORK / name).unlink(missing_ok=True)

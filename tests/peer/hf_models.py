@@ -10,7 +10,8 @@ import numpy as np
 import torch
 import transformers
 
-import peer  # noqa: F401: the way to our package
+import peer
+from lockstep._checkpoints import execution_order
 from lockstep.capture import transformers as capture
 
 LAYERS = 7  # a whole period of every pattern of layers, and one more
@@ -120,6 +121,39 @@ def config_of(arch, options):
         scaled = {"rope_type": "linear", "rope_theta": 30000.0, "factor": 8.0}
         return kind(**{**usual, "rope_parameters": {"full_attention": scaled, "sliding_attention": other}, **options})
     return kind(**{**usual, **_rope(), **options})
+
+
+def _by_expert(values):
+    """Chosen experts in the order of their numbers: engines choose in any order."""
+    out = dict(values)
+    for name, choice in values.items():
+        if not name.endswith(".ffn_choice"):
+            continue
+        order = np.argsort(choice, axis=1)
+        for slots in ("ffn_choice", "ffn_weights", "ffn_expert_gate", "ffn_expert_up", "ffn_expert_act", "ffn_expert_out"):
+            full = name.replace("ffn_choice", slots)
+            rows = values[full].reshape(*choice.shape, -1)
+            out[full] = np.take_along_axis(rows, order[..., None], axis=1).reshape(values[full].shape)
+    return out
+
+
+def farthest(ours, theirs, bound):
+    """(name, error) of the checkpoint that is farthest from transformers, or of the first one that is too far."""
+    ours, theirs = _by_expert(ours), _by_expert(theirs)
+    worst_name, worst = "", -1.0
+    for checkpoint, value in sorted(theirs.items(), key=lambda item: execution_order(item[0])):
+        own = ours[checkpoint]
+        if checkpoint.endswith("attn_scores"):  # what a mask hides is a large negative number there
+            hidden = value < -5000
+            if not np.array_equal(hidden, np.isinf(own)):
+                raise ValueError(f"{checkpoint}: masked in other places")
+            own, value = own[~hidden], value[~hidden]
+        error = peer.nmse(own, value)
+        if not error <= worst:
+            worst_name, worst = checkpoint, error
+        if not error < bound:
+            break
+    return worst_name, worst
 
 
 def random_model(config, seed):
