@@ -2,10 +2,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/mapped_file.h"
 #include "base/progress.h"
 #include "base/shown_text.h"
 #include "base/table.h"
@@ -65,13 +67,15 @@ using Errors = std::vector<gguf::QuantizeError>;
 
 void print_json(const gguf::File& source, const gguf::QuantizePlan& plan, const Errors& errors,
                 const Summary& summary, const Flags& flags) {
-  nlohmann::ordered_json out = {{"path", flags.target},
-                                {"recipe", quant::find_recipe(flags.recipe)->name},
-                                {"written", !flags.dry_run},
-                                {"bytes_before", summary.before.bytes},
-                                {"bytes", summary.after.bytes},
-                                {"bits_per_weight", summary.after.bits()},
-                                {"formats", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json out = {
+      {"path", flags.target},
+      {"recipe",
+       flags.tensors.empty() ? std::string(quant::find_recipe(flags.recipe)->name) : flags.tensors},
+      {"written", !flags.dry_run},
+      {"bytes_before", summary.before.bytes},
+      {"bytes", summary.after.bytes},
+      {"bits_per_weight", summary.after.bits()},
+      {"formats", nlohmann::ordered_json::array()}};
   for (const auto& [id, share] : summary.shares)
     out["formats"].push_back({{"type", quant::find_format(id)->name},
                               {"tensors", share.tensors},
@@ -108,7 +112,7 @@ void print_tensors(const gguf::File& source, const gguf::QuantizePlan& plan, con
                                   Paint(terminal_colours(STDOUT_FILENO))));
 }
 
-void print_text(const Summary& summary, const Flags& flags) {
+void print_text(const gguf::QuantizePlan& plan, const Summary& summary, const Flags& flags) {
   Table table({{"format"}, {"tensors", true}, {"size", true}, {"bits a weight", true}});
   const auto add = [&](std::string_view name, const Share& share) {
     table.add({std::string(name), fmt::format("{}", share.tensors), human(share.bytes) + "B",
@@ -120,6 +124,14 @@ void print_text(const Summary& summary, const Flags& flags) {
                                 Paint(terminal_colours(STDOUT_FILENO))));
   fmt::print("{}{}: {}B of weights, from {}B\n", flags.dry_run ? "(not written) " : "",
              printable(flags.target), human(summary.after.bytes), human(summary.before.bytes));
+  if (flags.imatrix.empty()) return;
+  int64_t quantized = 0, weighted = 0;
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    quantized += plan.tensors[i].format->block_values > 1 ? 1 : 0;
+    weighted += plan.importance[i].empty() ? 0 : 1;
+  }
+  fmt::print("{} knows {} of the {} tensors that are quantized\n", printable(flags.imatrix),
+             weighted, quantized);
 }
 
 Result<void> check_target(const std::string& source, const Flags& flags) {
@@ -143,15 +155,33 @@ std::string_view own_format(const gguf::File& source) {
   return half == brain ? "F32" : half ? "F16" : "BF16";
 }
 
+Result<quant::TensorRecipe> read_recipe(const std::string& path) {
+  LS_TRY(const MappedFile file, MappedFile::open(path));
+  const auto bytes = file.bytes();
+  return quant::TensorRecipe::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                                    path);
+}
+
 Result<int> run(Flags flags) {
   LS_TRY(const std::string path, model_path(flags.source));
   LS_TRY(const gguf::File source, hub::open(path));
-  if (flags.recipe.empty()) flags.recipe = own_format(source);
+  if (flags.recipe.empty() && flags.tensors.empty()) flags.recipe = own_format(source);
   gguf::QuantizeOptions options;
-  options.recipe = quant::find_recipe(flags.recipe);
+  std::optional<quant::TensorRecipe> tensors;
+  if (flags.tensors.empty()) {
+    options.recipe = quant::find_recipe(flags.recipe);
+    LS_CHECK(options.recipe != nullptr);  // the option has checked it
+  } else {
+    LS_TRY(tensors, read_recipe(flags.tensors));
+    options.tensors = &*tensors;
+  }
   options.pure = flags.pure;
   options.requantize = flags.requantize;
-  LS_CHECK(options.recipe != nullptr);  // the option has checked it
+  std::optional<gguf::Imatrix> imatrix;
+  if (!flags.imatrix.empty()) {
+    LS_TRY(imatrix, gguf::Imatrix::read(flags.imatrix));
+    options.imatrix = &*imatrix;
+  }
   if (!flags.dry_run) LS_TRY_VOID(check_target(path, flags));
   LS_TRY(const gguf::QuantizePlan plan, gguf::plan_quantization(source, options));
   const Summary summary = summarize(source, plan);
@@ -171,7 +201,7 @@ Result<int> run(Flags flags) {
     return kDone;
   }
   if (!flags.dry_run) print_tensors(source, plan, errors);
-  print_text(summary, flags);
+  print_text(plan, summary, flags);
   return kDone;
 }
 
@@ -179,15 +209,26 @@ std::function<Result<int>()> declare(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_value(app, "in", flags->source, kModel, "Model to read; F32, F16 or BF16")->required();
   add_value(app, "out", flags->target, kOutputModel, "GGUF file to write")->required();
-  add_value(app, "--type,type", flags->recipe, kRecipe, "One of " + quant::recipe_names())
-      ->required();
-  app.add_flag("--pure", flags->pure, "Every weight in the type's own format, no mix");
+  auto* type =
+      add_value(app, "--type,type", flags->recipe, kRecipe, "One of " + quant::recipe_names());
+  auto* pure = app.add_flag("--pure", flags->pure, "Every weight in the type's own format, no mix");
+  add_value(
+      app, "--recipe", flags->tensors, kInputFile,
+      "File with a format for each tensor, in place of the type; 'lockstep quality' writes one")
+      ->excludes(type)
+      ->excludes(pure);
+  add_value(app, "--imatrix", flags->imatrix, kInputFile,
+            "Importance matrix: what errors of each column count ('lockstep imatrix' writes one)");
   app.add_flag("--requantize", flags->requantize,
                "Allow a source that is quantized already (decoded exactly first)");
   app.add_flag("--force", flags->force, "Replace an existing file");
   app.add_flag("--dry-run", flags->dry_run, "Only tell what would be written");
   app.add_flag("--json", flags->json, "As JSON, with the error of each tensor");
-  return [flags] { return quantize_file(*flags); };
+  return [flags]() -> Result<int> {
+    if (flags->recipe.empty() && flags->tensors.empty())
+      return error("no type: give one of {}, or --recipe FILE", quant::recipe_names());
+    return quantize_file(*flags);
+  };
 }
 
 }  // namespace quantize_command
@@ -202,6 +243,8 @@ const Command kQuantizeCommand = {
     "  lockstep quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
     "  lockstep quantize model-f16.gguf out.gguf Q6_K --dry-run\n"
     "  lockstep quantize model-q8_0.gguf small.gguf --type Q4_0 --requantize\n"
+    "  lockstep quantize model-f16.gguf mix.gguf --recipe mix.recipe\n"
+    "  lockstep quantize model-f16.gguf out.gguf Q4_K_M --imatrix model.imatrix\n"
     "\n"
     "The error of a tensor: the root mean square of what its values are off, relative to that of\n"
     "the values. 1e-3 is a tenth of a percent.\n",

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include <fmt/ranges.h>
 
 #include "base/parallel.h"
+#include "base/text.h"
 #include "quant/decode.h"
 #include "quant/encode.h"
 
@@ -38,20 +40,60 @@ quant::ModelShape shape_of(const File& source) {
   return shape;
 }
 
-const quant::FormatInfo* target_of(const Tensor& tensor, const QuantizeOptions& options,
-                                   const quant::ModelShape& shape) {
+// The format that a recipe for single tensors gives one.
+Result<const quant::FormatInfo*> listed_format(const Tensor& tensor,
+                                               const quant::TensorRecipe& recipe) {
+  const quant::FormatInfo* format = recipe.format_of(tensor.name);
+  if (format == nullptr)
+    return error("{}: no line fits the tensor {}; a first line such as '* Q4_K' fits all",
+                 recipe.path(), tensor.name);
+  if (tensor.dims[0] % format->block_values != 0)
+    return error("{}: {} cannot be {}: its rows have {} values, which is no multiple of {}",
+                 recipe.path(), tensor.name, format->name, tensor.dims[0], format->block_values);
+  return format;
+}
+
+Result<const quant::FormatInfo*> target_of(const Tensor& tensor, const QuantizeOptions& options,
+                                           const quant::ModelShape& shape) {
   if (!quant::is_quantized_weight(tensor.name, tensor.dims)) {
     // Norms and biases become F32 from other floats; anything else (whole numbers) stays.
     const bool plain = tensor.format->decodable && !is_quantized(*tensor.format);
     return plain ? &quant::info(quant::Format::kF32) : tensor.format;
   }
+  if (options.tensors != nullptr) return listed_format(tensor, *options.tensors);
   const quant::Format format =
       options.pure ? quant::fit_row(options.recipe->base, tensor.dims[0])
                    : quant::choose_format(*options.recipe, shape, tensor.name, tensor.dims);
   return &quant::info(format);
 }
 
-void set(std::vector<Entry>& metadata, std::string_view key, uint32_t value) {
+// A line that fits nothing is a mistake: another model's name, or a wrong letter.
+Result<void> check_lines(const File& source, const quant::TensorRecipe& recipe) {
+  std::vector<std::string_view> names;
+  for (const Tensor& tensor : source.tensors())
+    if (quant::is_quantized_weight(tensor.name, tensor.dims)) names.push_back(tensor.name);
+  if (const auto* line = recipe.unused(names))
+    return error("{}: line {}: '{}' fits no matrix of {}", recipe.path(), line->number,
+                 printable(line->pattern, 100), source.path());
+  return {};
+}
+
+// GGUF's number for the format that most values have.
+uint32_t most_common_type(const std::vector<TensorPlan>& tensors) {
+  std::map<const quant::FormatInfo*, int64_t> values;
+  for (const TensorPlan& tensor : tensors) {
+    int64_t size = 1;
+    for (const int64_t dim : tensor.dims) size *= dim;
+    values[tensor.format] += size;
+  }
+  const auto most = std::ranges::max_element(values, {}, [](const auto& v) { return v.second; });
+  for (const quant::Recipe& recipe : quant::all_recipes())
+    if (most != values.end() && recipe.base == most->first->format()) return recipe.file_type;
+  return quant::find_recipe("F32")->file_type;
+}
+
+template <class T>
+void set(std::vector<Entry>& metadata, std::string_view key, const T& value) {
   const auto found = std::ranges::find(metadata, key, &Entry::key);
   if (found != metadata.end())
     found->value.value = value;
@@ -72,8 +114,9 @@ std::string coordinates(const Tensor& tensor, int64_t index) {
 // Decodes and encodes a tensor into `out` piece by piece.
 class Converter {
  public:
-  Converter(const Tensor& tensor, const quant::FormatInfo& target)
-      : tensor_(tensor), target_(target) {}
+  Converter(const Tensor& tensor, const quant::FormatInfo& target,
+            const std::vector<float>& importance)
+      : tensor_(tensor), target_(target), importance_(importance) {}
 
   // Values [first, first + n) into `out`; both are whole blocks.
   Result<void> convert(int64_t first, int64_t n, std::vector<std::byte>& out) {
@@ -123,8 +166,21 @@ class Converter {
     if (&target_ == tensor_.format)
       std::copy_n(from, quant::size_bytes(target_, n), out);
     else
-      quant::encode(target_.format(), values.data(), n, out);
+      quant::encode(target_.format(), values.data(), n, out,
+                    importance_.empty() ? nullptr : importance_of(first, n).data());
     return true;
+  }
+
+  // Of values [first, first + n).
+  std::vector<float> importance_of(int64_t first, int64_t n) const {
+    const int64_t columns = tensor_.dims[0];
+    const bool one = static_cast<int64_t>(importance_.size()) == columns;
+    const int64_t matrix = one ? tensor_.values() : columns * tensor_.dims[1];
+    std::vector<float> out(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i)
+      out[static_cast<size_t>(i)] =
+          importance_[static_cast<size_t>((first + i) / matrix * columns + (first + i) % columns)];
+    return out;
   }
 
   QuantizeError measure_piece(const std::vector<float>& values, const std::byte* encoded, int64_t n,
@@ -142,6 +198,7 @@ class Converter {
 
   const Tensor& tensor_;
   const quant::FormatInfo& target_;
+  const std::vector<float>& importance_;
   std::atomic<int64_t> first_bad_{kNone};
   QuantizeError error_;
 };
@@ -151,8 +208,9 @@ class Converter {
 Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions& options) {
   QuantizePlan plan;
   const quant::ModelShape shape = shape_of(source);
+  if (options.tensors != nullptr) LS_TRY_VOID(check_lines(source, *options.tensors));
   for (const Tensor& tensor : source.tensors()) {
-    const quant::FormatInfo* target = target_of(tensor, options, shape);
+    LS_TRY(const quant::FormatInfo* target, target_of(tensor, options, shape));
     if (target != tensor.format && !tensor.format->decodable)
       return error("{}: tensor {} is {}, which cannot be decoded", source.path(), tensor.name,
                    tensor.format->name);
@@ -162,11 +220,25 @@ Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions
           "F32, F16 or BF16 file, or allow it (--requantize)",
           source.path(), tensor.name, tensor.format->name);
     plan.tensors.push_back({tensor.name, target, tensor.dims});
+    std::vector<float> importance;
+    if (options.imatrix != nullptr && is_quantized(*target)) {
+      LS_TRY(importance, options.imatrix->means(tensor.name, tensor.dims));
+    }
+    plan.importance.push_back(std::move(importance));
   }
   for (const Entry& entry : source.metadata())
     if (!entry.key.starts_with("split.")) plan.metadata.push_back(entry);  // one file comes out
-  set(plan.metadata, "general.file_type", options.recipe->file_type);
+  const bool listed = options.tensors != nullptr;
+  set(plan.metadata, "general.file_type",
+      listed ? most_common_type(plan.tensors) : options.recipe->file_type);
   set(plan.metadata, "general.quantization_version", kQuantizationVersion);
+  if (options.imatrix != nullptr) {
+    // As llama.cpp says it.
+    const auto used = std::ranges::count_if(plan.importance, [](auto& of) { return !of.empty(); });
+    set(plan.metadata, "quantize.imatrix.file", options.imatrix->path());
+    set(plan.metadata, "quantize.imatrix.dataset", options.imatrix->dataset);
+    set(plan.metadata, "quantize.imatrix.entries_count", static_cast<uint32_t>(used));
+  }
   return plan;
 }
 
@@ -191,7 +263,7 @@ Result<std::vector<QuantizeError>> quantize(const File& source, const QuantizePl
       advance(static_cast<int64_t>(tensor.data.size()));
       continue;
     }
-    Converter converter(tensor, target);
+    Converter converter(tensor, target, plan.importance[i]);
     const int64_t values = tensor.values();
     for (int64_t first = 0; first < values; first += kChunk) {
       const int64_t n = std::min(kChunk, values - first);

@@ -7,8 +7,10 @@
 
 #include "base/result.h"
 #include "gguf/file.h"
+#include "gguf/imatrix.h"
 #include "gguf/writer.h"
 #include "quant/recipe.h"
+#include "quant/tensor_recipe.h"
 
 namespace lockstep::gguf {
 
@@ -16,15 +18,20 @@ struct QuantizeOptions {
   const quant::Recipe* recipe = nullptr;
   bool pure = false;        // every weight in the recipe's base format (or what its rows allow)
   bool requantize = false;  // quantized sources are fine: decoded exactly, then encoded again
+  const quant::TensorRecipe* tensors = nullptr;  // in place of the recipe
+  const Imatrix* imatrix = nullptr;              // what errors of a tensor's columns count
 };
 
 // The header of the new file. Tensors stand in the order of the source.
 struct QuantizePlan {
   std::vector<Entry> metadata;
   std::vector<TensorPlan> tensors;
+  // Of each tensor, what errors of its columns count [matrices, columns]; empty: all the same.
+  std::vector<std::vector<float>> importance;
 };
 
-// An error where a tensor cannot be decoded, or is quantized already and must not be again.
+// An error where a tensor cannot be decoded, or is quantized already and must not be again; where a
+// recipe for single tensors does not fit the file.
 Result<QuantizePlan> plan_quantization(const File& source, const QuantizeOptions& options);
 
 // How far the written values of a tensor are from those of the source.

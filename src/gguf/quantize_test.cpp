@@ -229,5 +229,43 @@ TEST(Quantize, UnwritablePathsAreErrors) {
   EXPECT_FALSE(quantize(*source, *plan, folder.file("no/such/folder.gguf"), [](int64_t) {}).ok());
 }
 
+TEST(Quantize, ARecipeGivesTensorsTheirFormats) {
+  Random random(21);
+  const TempFolder folder;
+  write(folder.file("in.gguf"), model_tensors(random), model_metadata());
+  const File source = File::open(folder.file("in.gguf")).value();
+  const auto plan_with = [&](std::string_view text) {
+    const auto recipe = quant::TensorRecipe::parse(text, "mix.recipe").value();
+    return plan_quantization(source, {.tensors = &recipe});
+  };
+  const auto plan = plan_with(
+      "* F16\nblk.*.weight Q4_K\nblk.0.ffn_down.weight Q8_0\nblk.0.odd.weight BF16\n"
+      "output.weight Q6_K\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const std::vector<std::string_view> expected = {"F16",  "Q6_K", "F32",  "Q4_K", "Q4_K",
+                                                  "Q8_0", "Q4_K", "BF16", "F32"};
+  ASSERT_EQ(plan->tensors.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(plan->tensors[i].format->name, expected[i]) << plan->tensors[i].name;
+  ASSERT_TRUE(quantize(source, *plan, folder.file("out.gguf"), [](int64_t) {}).ok());
+  EXPECT_EQ(*File::open(folder.file("out.gguf"))->integer("general.file_type"), 0);  // mostly F32
+
+  const auto problem = [&](std::string_view text) {
+    const auto outcome = plan_with(text);
+    return outcome.ok() ? "" : outcome.error().message;
+  };
+  EXPECT_EQ(problem("blk.* F16\noutput.weight F16"),
+            "mix.recipe: no line fits the tensor token_embd.weight; a first line such as '* Q4_K' "
+            "fits all");
+  EXPECT_EQ(
+      problem("* Q4_K"),
+      "mix.recipe: blk.0.ffn_down.weight cannot be Q4_K: its rows have 96 values, which is no "
+      "multiple of 256");
+  EXPECT_EQ(problem("* F16\nblk.9.* Q8_0"),
+            "mix.recipe: line 2: 'blk.9.*' fits no matrix of " + source.path());
+  EXPECT_EQ(problem("* F16\nblk.0.attn_norm.weight F16"),
+            "mix.recipe: line 2: 'blk.0.attn_norm.weight' fits no matrix of " + source.path());
+}
+
 }  // namespace
 }  // namespace lockstep::gguf

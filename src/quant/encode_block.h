@@ -5,20 +5,21 @@
 
 namespace lockstep::quant {
 
-// `x` holds kValues finite values.
-void encode_block(const float* x, BlockF32& out);
-void encode_block(const float* x, BlockF16& out);
-void encode_block(const float* x, BlockBF16& out);
-void encode_block(const float* x, BlockQ4_0& out);
-void encode_block(const float* x, BlockQ4_1& out);
-void encode_block(const float* x, BlockQ5_0& out);
-void encode_block(const float* x, BlockQ5_1& out);
-void encode_block(const float* x, BlockQ8_0& out);
-void encode_block(const float* x, BlockMXFP4& out);
-void encode_block(const float* x, BlockQ2_K& out);
-void encode_block(const float* x, BlockQ3_K& out);
-void encode_block(const float* x, BlockQ4_K& out);
-void encode_block(const float* x, BlockQ5_K& out);
-void encode_block(const float* x, BlockQ6_K& out);
+// `x` holds kValues finite values; `weights` as many that are not negative, or is null: what a
+// squared error of each value counts. Formats that leave nothing to choose take no notice of them.
+void encode_block(const float* x, const float* weights, BlockF32& out);
+void encode_block(const float* x, const float* weights, BlockF16& out);
+void encode_block(const float* x, const float* weights, BlockBF16& out);
+void encode_block(const float* x, const float* weights, BlockQ4_0& out);
+void encode_block(const float* x, const float* weights, BlockQ4_1& out);
+void encode_block(const float* x, const float* weights, BlockQ5_0& out);
+void encode_block(const float* x, const float* weights, BlockQ5_1& out);
+void encode_block(const float* x, const float* weights, BlockQ8_0& out);
+void encode_block(const float* x, const float* weights, BlockMXFP4& out);
+void encode_block(const float* x, const float* weights, BlockQ2_K& out);
+void encode_block(const float* x, const float* weights, BlockQ3_K& out);
+void encode_block(const float* x, const float* weights, BlockQ4_K& out);
+void encode_block(const float* x, const float* weights, BlockQ5_K& out);
+void encode_block(const float* x, const float* weights, BlockQ6_K& out);
 
 }  // namespace lockstep::quant

@@ -47,16 +47,62 @@ struct ScaleSums {
   float scale() const { return qq > 0 ? static_cast<float>(xq / qq) : 0; }
 };
 
-ScaleSums scale_sums(const float* x, int n, float inverse_scale, CodeRange codes) {
+// Of four values, times their weights where there are any.
+template <bool kWeighted>
+Lanes weighed(const Run& run, int i, Lanes number) {
+  if constexpr (kWeighted) return number * load(run.weights + i);
+  return number;
+}
+
+template <bool kWeighted>
+ScaleSums sum_scale(const Run& run, float inverse_scale, CodeRange codes) {
   const float low = static_cast<float>(codes.low), high = static_cast<float>(codes.high);
   Lanes qq = {}, xq = {};
-  for (int i = 0; i < n; i += 4) {
-    const Lanes v = load(x + i);
+  for (int i = 0; i < run.n; i += 4) {
+    const Lanes v = load(run.x + i);
     const Lanes q = nearest(v * inverse_scale, low, high);
-    qq += q * q;
-    xq += v * q;
+    const Lanes weighed_q = weighed<kWeighted>(run, i, q);
+    qq += weighed_q * q;
+    xq += weighed_q * v;
   }
   return {sum(qq), sum(xq)};
+}
+
+ScaleSums scale_sums(const Run& run, float inverse_scale, CodeRange codes) {
+  return run.weights != nullptr ? sum_scale<true>(run, inverse_scale, codes)
+                                : sum_scale<false>(run, inverse_scale, codes);
+}
+
+template <bool kWeighted>
+CodeSums sum_codes(const Run& run, Affine fit, CodeRange codes) {
+  const float low = static_cast<float>(codes.low), high = static_cast<float>(codes.high);
+  const float inverse_scale = inverse(fit.scale);
+  Lanes q_sum = {}, qq = {}, xq = {}, x_sum = {}, ones = {};
+  for (int i = 0; i < run.n; i += 4) {
+    const Lanes v = load(run.x + i);
+    const Lanes q = nearest((v - fit.offset) * inverse_scale, low, high);
+    const Lanes weighed_q = weighed<kWeighted>(run, i, q);
+    q_sum += weighed_q;
+    qq += weighed_q * q;
+    xq += weighed_q * v;
+    x_sum += weighed<kWeighted>(run, i, v);
+    if constexpr (kWeighted) ones += load(run.weights + i);
+  }
+  return {sum(q_sum), sum(qq), sum(xq), sum(x_sum),
+          kWeighted ? sum(ones) : static_cast<double>(run.n)};
+}
+
+template <bool kWeighted>
+float sum_errors(const Run& run, Affine fit, CodeRange codes) {
+  const float low = static_cast<float>(codes.low), high = static_cast<float>(codes.high);
+  const float inverse_scale = inverse(fit.scale);
+  Lanes total = {};
+  for (int i = 0; i < run.n; i += 4) {
+    const Lanes v = load(run.x + i) - fit.offset;
+    const Lanes error = v - nearest(v * inverse_scale, low, high) * fit.scale;
+    total += weighed<kWeighted>(run, i, error) * error;
+  }
+  return static_cast<float>(sum(total));
 }
 
 // Best offset and scale for the codes that were chosen, and the squared error they leave, less the
@@ -66,7 +112,8 @@ struct AffineFit {
   double error;
 };
 
-AffineFit solve_affine(const CodeSums& s, int n, bool offset_below_zero) {
+AffineFit solve_affine(const CodeSums& s, bool offset_below_zero) {
+  const double n = s.one;
   const double determinant = n * s.qq - s.q * s.q;
   double scale = 0, offset = s.x / n;
   if (determinant > 0) {
@@ -84,8 +131,16 @@ AffineFit solve_affine(const CodeSums& s, int n, bool offset_below_zero) {
 
 }  // namespace
 
-Normalized normalize(const float* source, int n, float limit) {
+Normalized normalize(const float* source, const float* weights, int n, float limit) {
   Normalized result;
+  if (weights != nullptr) {
+    // Inputs that were never seen count a little: their weights must not become anything.
+    constexpr float kLeast = 1e-6f;
+    const float most = *std::max_element(weights, weights + n);
+    result.weighted = most > 0;
+    for (int i = 0; i < n && result.weighted; ++i)
+      result.weights[i] = std::max(weights[i] / most, kLeast);
+  }
   float largest = 0;
   for (int i = 0; i < n; ++i) {
     result.values[i] = std::clamp(source[i], -limit, limit);
@@ -102,9 +157,9 @@ Normalized normalize(const float* source, int n, float limit) {
   return result;
 }
 
-float fit_scale(const float* x, int n, CodeRange codes, int n_starts) {
+float fit_scale(const Run& run, CodeRange codes, int n_starts) {
   float largest = 0;
-  for (int i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (int i = 0; i < run.n; ++i) largest = std::max(largest, std::fabs(run.x[i]));
   if (largest < kTiny) return 0;
   // The largest value is given code `top`: from just outside the range down to where it would
   // waste a third of it.
@@ -114,24 +169,24 @@ float fit_scale(const float* x, int n, CodeRange codes, int n_starts) {
     const float top =
         outermost * (1.06f - 0.42f * static_cast<float>(i) / static_cast<float>(n_starts));
     for (const float sign : {1.0f, -1.0f}) {
-      const ScaleSums sums = scale_sums(x, n, sign * top / largest, codes);
+      const ScaleSums sums = scale_sums(run, sign * top / largest, codes);
       if (sums.gain() > best.gain()) best = sums;
     }
   }
   for (int i = 0; i < 3; ++i) {
-    const ScaleSums next = scale_sums(x, n, inverse(best.scale()), codes);
+    const ScaleSums next = scale_sums(run, inverse(best.scale()), codes);
     if (!(next.gain() > best.gain())) break;
     best = next;
   }
   return best.scale();
 }
 
-Affine fit_affine(const float* x, int n, int high, bool offset_below_zero) {
+Affine fit_affine(const Run& run, int high, bool offset_below_zero) {
   const CodeRange codes = {0, high};
-  float smallest = x[0], largest = x[0];
-  for (int i = 1; i < n; ++i) {
-    smallest = std::min(smallest, x[i]);
-    largest = std::max(largest, x[i]);
+  float smallest = run.x[0], largest = run.x[0];
+  for (int i = 1; i < run.n; ++i) {
+    smallest = std::min(smallest, run.x[i]);
+    largest = std::max(largest, run.x[i]);
   }
   if (offset_below_zero) smallest = std::min(smallest, 0.0f);
   const float range = largest - smallest;
@@ -144,29 +199,22 @@ Affine fit_affine(const float* x, int n, int high, bool offset_below_zero) {
     for (const float above : kCuts) {
       const Affine start = {range * (1 - below - above) / static_cast<float>(high),
                             smallest + range * below};
-      const AffineFit next = solve_affine(code_sums(x, n, start, codes), n, offset_below_zero);
+      const AffineFit next = solve_affine(code_sums(run, start, codes), offset_below_zero);
       if (first || next.error < best.error) best = next;
       first = false;
     }
   }
   for (int i = 0; i < 3; ++i) {
-    const AffineFit next = solve_affine(code_sums(x, n, best.fit, codes), n, offset_below_zero);
+    const AffineFit next = solve_affine(code_sums(run, best.fit, codes), offset_below_zero);
     if (!(next.error < best.error)) break;
     best = next;
   }
   return best.fit;
 }
 
-float squared_error(const float* x, int n, Affine fit, CodeRange codes) {
-  const float low = static_cast<float>(codes.low), high = static_cast<float>(codes.high);
-  const float inverse_scale = inverse(fit.scale);
-  Lanes total = {};
-  for (int i = 0; i < n; i += 4) {
-    const Lanes v = load(x + i) - fit.offset;
-    const Lanes error = v - nearest(v * inverse_scale, low, high) * fit.scale;
-    total += error * error;
-  }
-  return static_cast<float>(sum(total));
+float squared_error(const Run& run, Affine fit, CodeRange codes) {
+  return run.weights != nullptr ? sum_errors<true>(run, fit, codes)
+                                : sum_errors<false>(run, fit, codes);
 }
 
 void choose_codes(const float* x, int n, Affine fit, CodeRange codes, int8_t* out) {
@@ -178,19 +226,9 @@ void choose_codes(const float* x, int n, Affine fit, CodeRange codes, int8_t* ou
   }
 }
 
-CodeSums code_sums(const float* x, int n, Affine fit, CodeRange codes) {
-  const float low = static_cast<float>(codes.low), high = static_cast<float>(codes.high);
-  const float inverse_scale = inverse(fit.scale);
-  Lanes q_sum = {}, qq = {}, xq = {}, x_sum = {};
-  for (int i = 0; i < n; i += 4) {
-    const Lanes v = load(x + i);
-    const Lanes q = nearest((v - fit.offset) * inverse_scale, low, high);
-    q_sum += q;
-    qq += q * q;
-    xq += v * q;
-    x_sum += v;
-  }
-  return {sum(q_sum), sum(qq), sum(xq), sum(x_sum)};
+CodeSums code_sums(const Run& run, Affine fit, CodeRange codes) {
+  return run.weights != nullptr ? sum_codes<true>(run, fit, codes)
+                                : sum_codes<false>(run, fit, codes);
 }
 
 uint16_t half_scale(double value, int exponent) {

@@ -27,29 +27,30 @@ struct ScaleChoice {
   float error = -1;
 };
 
-ScaleChoice choose_scale(const float* x, int n, float fit, float d, CodeRange scale_range,
+ScaleChoice choose_scale(const Run& run, float fit, float d, CodeRange scale_range,
                          CodeRange codes) {
   ScaleChoice best;
   const int near = static_cast<int>(std::lround(std::clamp(fit / d, -1000.0f, 1000.0f)));
   for (int step = -1; step <= 1; ++step) {
     const int scale = std::clamp(near + step, scale_range.low, scale_range.high);
-    const float error = squared_error(x, n, {d * static_cast<float>(scale), 0}, codes);
+    const float error = squared_error(run, {d * static_cast<float>(scale), 0}, codes);
     if (best.error < 0 || error < best.error) best = {scale, error};
   }
   return best;
 }
 
 // 16 groups of 16: x ~ d * scale * code.
-Scaled encode_scaled(const float* x, CodeRange scale_range, CodeRange codes, int n_starts) {
+Scaled encode_scaled(const float* x, const float* weights, CodeRange scale_range, CodeRange codes,
+                     int n_starts) {
   constexpr int kGroups = 16, kSize = 16;
   Scaled best;
   const float reach = static_cast<float>(codes.low * scale_range.low);
-  const Normalized norm = normalize(x, 256, kLargestHalf * reach);
+  const Normalized norm = normalize(x, weights, 256, kLargestHalf * reach);
   if (norm.zero) return best;
   float fits[kGroups];
   float outermost = 0;
   for (int g = 0; g < kGroups; ++g) {
-    fits[g] = fit_scale(norm.values + g * kSize, kSize, codes, n_starts);
+    fits[g] = fit_scale(norm.run(g * kSize, kSize), codes, n_starts);
     if (std::fabs(fits[g]) > std::fabs(outermost)) outermost = fits[g];
   }
   double wanted = static_cast<double>(outermost) / scale_range.low;
@@ -60,11 +61,11 @@ Scaled encode_scaled(const float* x, CodeRange scale_range, CodeRange codes, int
     const float d = normalized_half(next.d, norm.exponent);
     double error = 0, top = 0, bottom = 0;
     for (int g = 0; g < kGroups; ++g) {
-      const float* values = norm.values + g * kSize;
-      const ScaleChoice choice = choose_scale(values, kSize, fits[g], d, scale_range, codes);
+      const Run run = norm.run(g * kSize, kSize);
+      const ScaleChoice choice = choose_scale(run, fits[g], d, scale_range, codes);
       const int scale = choice.scale;
       next.scales[static_cast<size_t>(g)] = scale;
-      const CodeSums sums = code_sums(values, kSize, {d * static_cast<float>(scale), 0}, codes);
+      const CodeSums sums = code_sums(run, {d * static_cast<float>(scale), 0}, codes);
       top += sums.xq * scale;
       bottom += sums.qq * scale * scale;
       error += static_cast<double>(choice.error);
@@ -119,7 +120,7 @@ struct PairChoice {
   float error = -1;
 };
 
-PairChoice choose_pair(const float* x, int n, Affine fit, float d, float d_min, int scale_high,
+PairChoice choose_pair(const Run& run, Affine fit, float d, float d_min, int scale_high,
                        CodeRange codes) {
   const auto nearest = [&](float value, float step) {
     const float ratio = step > 0 ? value / step : 0;
@@ -131,7 +132,7 @@ PairChoice choose_pair(const float* x, int n, Affine fit, float d, float d_min, 
   for (int scale = std::max(near - 1, 0); scale <= std::min(near + 1, scale_high); ++scale) {
     for (int min = std::max(near_min - 1, 0); min <= std::min(near_min + 1, scale_high); ++min) {
       const Affine decoded = {d * static_cast<float>(scale), -d_min * static_cast<float>(min)};
-      const float error = squared_error(x, n, decoded, codes);
+      const float error = squared_error(run, decoded, codes);
       if (best.error < 0 || error < best.error) best = {scale, min, decoded, error};
     }
   }
@@ -139,16 +140,17 @@ PairChoice choose_pair(const float* x, int n, Affine fit, float d, float d_min, 
 }
 
 // Groups of `size`: x ~ d * scale * code - d_min * min, scales and mins 0 .. scale_high.
-ScaledWithMin encode_with_min(const float* x, int size, int scale_high, int code_high) {
+ScaledWithMin encode_with_min(const float* x, const float* weights, int size, int scale_high,
+                              int code_high) {
   const int n_groups = 256 / size;
   const CodeRange codes = {0, code_high};
   ScaledWithMin best;
-  const Normalized norm = normalize(x, 256, kLargestHalf * static_cast<float>(scale_high));
+  const Normalized norm = normalize(x, weights, 256, kLargestHalf * static_cast<float>(scale_high));
   if (norm.zero) return best;
   Affine fits[16];
   double wanted = 0, wanted_min = 0;
   for (int g = 0; g < n_groups; ++g) {
-    fits[g] = fit_affine(norm.values + g * size, size, code_high, true);
+    fits[g] = fit_affine(norm.run(g * size, size), code_high, true);
     wanted = std::max(wanted, static_cast<double>(fits[g].scale) / scale_high);
     wanted_min = std::max(wanted_min, static_cast<double>(-fits[g].offset) / scale_high);
   }
@@ -162,16 +164,16 @@ ScaledWithMin encode_with_min(const float* x, int size, int scale_high, int code
     double error = 0;
     PairSums sums;
     for (int g = 0; g < n_groups; ++g) {
-      const float* values = norm.values + g * size;
-      const PairChoice choice = choose_pair(values, size, fits[g], d, d_min, scale_high, codes);
+      const Run run = norm.run(g * size, size);
+      const PairChoice choice = choose_pair(run, fits[g], d, d_min, scale_high, codes);
       next.scales[static_cast<size_t>(g)] = choice.scale;
       next.mins[static_cast<size_t>(g)] = choice.min;
       error += static_cast<double>(choice.error);
-      const CodeSums group = code_sums(values, size, choice.fit, codes);
+      const CodeSums group = code_sums(run, choice.fit, codes);
       const double scale = choice.scale, min = choice.min;
       sums.uu += scale * scale * group.qq;
       sums.uv += scale * min * group.q;
-      sums.vv += min * min * size;
+      sums.vv += min * min * group.one;
       sums.xu += scale * group.xq;
       sums.xv += min * group.x;
     }
@@ -221,8 +223,8 @@ void pack_group_nibbles(const uint8_t* codes, uint8_t* out) {
 
 }  // namespace
 
-void encode_block(const float* x, BlockQ2_K& out) {
-  const ScaledWithMin block = encode_with_min(x, 16, 15, 3);
+void encode_block(const float* x, const float* weights, BlockQ2_K& out) {
+  const ScaledWithMin block = encode_with_min(x, weights, 16, 15, 3);
   out.d = block.d;
   out.d_min = block.d_min;
   for (size_t g = 0; g < 16; ++g)
@@ -230,8 +232,8 @@ void encode_block(const float* x, BlockQ2_K& out) {
   pack_two_bits(block.codes, out.codes);
 }
 
-void encode_block(const float* x, BlockQ3_K& out) {
-  const Scaled block = encode_scaled(x, {-32, 31}, {-4, 3}, 16);
+void encode_block(const float* x, const float* weights, BlockQ3_K& out) {
+  const Scaled block = encode_scaled(x, weights, {-32, 31}, {-4, 3}, 16);
   out.d = block.d;
   std::fill(std::begin(out.scales), std::end(out.scales), uint8_t{0});
   for (size_t g = 0; g < 16; ++g) {
@@ -250,16 +252,16 @@ void encode_block(const float* x, BlockQ3_K& out) {
   pack_two_bits(low, out.codes);
 }
 
-void encode_block(const float* x, BlockQ4_K& out) {
-  const ScaledWithMin block = encode_with_min(x, 32, 63, 15);
+void encode_block(const float* x, const float* weights, BlockQ4_K& out) {
+  const ScaledWithMin block = encode_with_min(x, weights, 32, 63, 15);
   out.d = block.d;
   out.d_min = block.d_min;
   pack_six_bits(block, out.scales);
   pack_group_nibbles(block.codes, out.codes);
 }
 
-void encode_block(const float* x, BlockQ5_K& out) {
-  const ScaledWithMin block = encode_with_min(x, 32, 63, 31);
+void encode_block(const float* x, const float* weights, BlockQ5_K& out) {
+  const ScaledWithMin block = encode_with_min(x, weights, 32, 63, 31);
   out.d = block.d;
   out.d_min = block.d_min;
   pack_six_bits(block, out.scales);
@@ -271,8 +273,8 @@ void encode_block(const float* x, BlockQ5_K& out) {
   }
 }
 
-void encode_block(const float* x, BlockQ6_K& out) {
-  const Scaled block = encode_scaled(x, {-128, 127}, {-32, 31}, 10);
+void encode_block(const float* x, const float* weights, BlockQ6_K& out) {
+  const Scaled block = encode_scaled(x, weights, {-128, 127}, {-32, 31}, 10);
   out.d = block.d;
   for (size_t g = 0; g < 16; ++g) out.scales[g] = static_cast<int8_t>(block.scales[g]);
   uint8_t upper[256];
