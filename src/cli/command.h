@@ -38,6 +38,8 @@ extern const Command kTensorCommand;
 extern const Command kTokenizeCommand;
 extern const Command kQuantizeCommand;
 extern const Command kAuditCommand;
+extern const Command kQualityCommand;
+extern const Command kImatrixCommand;
 extern const Command kConvertCommand;
 extern const Command kForgeCommand;
 extern const Command kCompareCommand;

@@ -64,6 +64,8 @@ std::span<const Command* const> commands() {
       &kTokenizeCommand,
       &kQuantizeCommand,
       &kAuditCommand,
+      &kQualityCommand,
+      &kImatrixCommand,
       &kConvertCommand,
       &kForgeCommand,
       &kScanCommand,

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/captured_engines.h"
 #include "cli/command.h"
+#include "cli/model_size.h"
 #include "cli/number_list.h"
 #include "cli/path_checks.h"
 #include "exec/registry.h"
@@ -75,6 +76,11 @@ Result<void> check_positions(const std::string& text) {
 
 Result<void> check_part(const std::string& text) {
   LS_TRY_VOID(parse_part(text));
+  return {};
+}
+
+Result<void> check_model_size(const std::string& text) {
+  LS_TRY_VOID(parse_model_size(text));
   return {};
 }
 
@@ -169,6 +175,8 @@ const ValueKind kRecipe = {
     .expected = "a type",
     .words = [] { return names_of(quant::all_recipes(), &quant::Recipe::name); },
     .closed = true};
+const ValueKind kModelSize = {"SIZE", "bits a weight such as 4.5, or bytes such as 400M",
+                              check_model_size};
 const ValueKind kForgedType = {
     .name = "FORMAT", .expected = "a type", .words = forge::type_names, .closed = true};
 const ValueKind kForgedLike = {
@@ -266,6 +274,7 @@ std::span<const ValueKind* const> value_kinds() {
       &kDevice,
       &kJudgingDevice,
       &kRecipe,
+      &kModelSize,
       &kForgedType,
       &kForgedLike,
       &kArchitecture,

@@ -54,6 +54,7 @@ extern const ValueKind kSuspect;
 extern const ValueKind kDevice;
 extern const ValueKind kJudgingDevice;
 extern const ValueKind kRecipe;
+extern const ValueKind kModelSize;
 extern const ValueKind kForgedType;
 extern const ValueKind kForgedLike;
 extern const ValueKind kArchitecture;
