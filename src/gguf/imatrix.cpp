@@ -152,9 +152,9 @@ Result<Imatrix> Imatrix::read(const std::string& path) {
 }
 
 Result<Imatrix> Imatrix::parse(std::span<const std::byte> bytes, const std::string& path) {
-  constexpr std::string_view kMagic = "GGUF";
-  const bool gguf =
-      bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  constexpr std::string_view kGgufStart = "GGUF";
+  const bool gguf = bytes.size() >= kGgufStart.size() &&
+                    std::memcmp(bytes.data(), kGgufStart.data(), kGgufStart.size()) == 0;
   Imatrix out;
   if (gguf) {
     LS_TRY(const File file, File::parse(bytes, path));
