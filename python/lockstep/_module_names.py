@@ -24,7 +24,9 @@ def _expression(pattern: str) -> "re.Pattern[str]":
 
 
 def _targets(pattern: str, target: Target) -> Iterable[Dict[str, Any]]:
-    several = [target] if isinstance(target, (str, Mapping)) else list(target)
+    several = [target] if isinstance(target, (str, Mapping)) else list(target) if isinstance(target, (list, tuple)) else []
+    if not several or not all(isinstance(item, (str, Mapping)) for item in several):
+        raise ValueError(f"names: {pattern!r}: {target!r}; expected a checkpoint, the fields of a rule, or a list of these")
     for item in several:
         fields: Dict[str, Any] = {"checkpoint": item} if isinstance(item, str) else dict(item)
         leaf = item.rpartition(".")[2] if isinstance(item, str) and len(several) > 1 else ""
@@ -35,9 +37,10 @@ def _targets(pattern: str, target: Target) -> Iterable[Dict[str, Any]]:
         yield fields
 
 
-def own_rules(names: Mapping[str, Target], modules: Sequence[str]) -> List[Rule]:
+def own_rules(names: Mapping[str, Target], modules: Mapping[str, Any]) -> List[Rule]:
     """The user's patterns ({N}: a number, *: anything), a rule for each module that fits."""
     rules = []
+    taken: Dict[str, str] = {}  # module of each checkpoint
     for pattern, target in names.items():
         expression = _expression(pattern)
         found = [(name, match) for name in modules for match in [expression.match(name)] if match]
@@ -54,6 +57,9 @@ def own_rules(names: Mapping[str, Target], modules: Sequence[str]) -> List[Rule]
                 if not _checkpoints.is_checkpoint(checkpoint):
                     raise ValueError(f"names: {pattern!r}: {checkpoint!r} is no checkpoint; expected one of embedding, "
                                      "blk.{N}.q, ..., logits (docs/checkpoints.md)")  # fmt: skip
+                other = taken.setdefault(checkpoint, name)
+                if modules[other] is not modules[name]:
+                    raise ValueError(f"names: {pattern!r}: {checkpoint!r} would be the value of both {other!r} and {name!r}")
                 rules.append(Rule(checkpoint, (name,), part=rule.part, take=rule.take, order=rule.order))
     return rules
 
@@ -86,11 +92,14 @@ def rules_for(
     model: Any, engine: str, architecture: str, names: Optional[Names]
 ) -> Tuple[NameMap, Optional[str]]:
     """The rules, and a note where they were guessed."""
-    modules = [name for name, _ in plain_names(model)]
+    modules = dict(plain_names(model))
     file: Optional[MapFile] = None
     mine: List[Rule] = []
     if isinstance(names, Mapping):
         mine = own_rules(names, modules)
+    elif names is not None and not isinstance(names, (str, Path)):
+        engines = ", ".join(ENGINES)
+        raise TypeError(f"names: {type(names).__name__}; expected a mapping, the file of a name map, or one of {engines}")
     elif names is not None and str(names) not in ENGINES:
         path = Path(names)
         try:

@@ -93,6 +93,7 @@ def describe_model(path: PathLike) -> Dict[str, str]:
     file = Path(path)
     entry = {"file": file.name}
     if not file.exists():
+        warnings.warn(f"{file}: no such file; the trace will have the name of its model alone", stacklevel=4)
         return entry
     entry["path"] = str(file.resolve())
     try:

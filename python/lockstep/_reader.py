@@ -236,6 +236,8 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
 
     def value(self, name: str, step: int) -> npt.NDArray[Any]:
         """What one step (an index into `steps`) recorded, as stored. KeyError where nothing."""
+        if not -len(self.steps) <= step < len(self.steps):
+            raise KeyError(f"step {step} of {len(self.steps)}")
         found = self._value(self.steps[step], self.checkpoints[name])
         if found is None:
             raise KeyError(f"{name} was not recorded in step {step}")

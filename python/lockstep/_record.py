@@ -8,14 +8,14 @@ import inspect
 import os
 import sys
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Type, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, Union
 
 from . import _checkpoints
 from ._copies import Copier, Copy
 from ._layout import Heads, Layout
 from ._module_names import Names, engine_of, rules_for
 from ._passes import Pass, PassWriter
-from ._watch import Watcher, first_tensor
+from ._watch import Watcher, first_tensor, plain_names
 from ._writer import TraceWriter
 from .capture._names import Rule
 
@@ -41,7 +41,7 @@ class Recording:
         model: Any,
         folder: Union[str, "os.PathLike[str]"],
         *,
-        checkpoints: str = "all",
+        checkpoints: Union[str, Sequence[str]] = "all",
         names: Optional[Names] = None,
         own_names: bool = True,
         sequence: int = 0,
@@ -61,8 +61,12 @@ class Recording:
 
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"record: {type(model).__name__} is no torch.nn.Module")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise TypeError("record: the module was compiled by torch.jit, which calls no hooks; record what it was made of")
+        if precision is not None and not isinstance(precision, Mapping):
+            raise TypeError(f'record: precision={precision!r}; expected a mapping such as {{"activations": "bf16"}}')
         self._torch, self._model, self._sequence = torch, model, int(sequence)
-        self._checkpoints, self._wants_own = checkpoints, own_names
+        self._wants_own = own_names
         self._precision = dict(precision) if precision is not None else None
         config: Any = getattr(model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -70,6 +74,7 @@ class Recording:
         found = architecture or str(getattr(config, "model_type", "") or "")
         self._names, note = rules_for(model, kind, found, names)
         self.architecture = self._names.architecture
+        self._checkpoints = self._checked(checkpoints)
         queries = int(heads or getattr(text, "num_attention_heads", 0) or 0)
         keys = int(kv_heads or getattr(text, "num_key_value_heads", 0) or queries)
         self._heads = Heads(queries, keys, int(getattr(text, "qk_rope_head_dim", 0) or 0))
@@ -108,8 +113,10 @@ class Recording:
         """Attaches the hooks; a `with` block does it by itself."""
         if self._running:
             return self
+        if self._writer.closed:
+            raise ValueError(f"record: {self.folder} is written and closed; lockstep.record makes a new recording")
         try:
-            self._watcher = Watcher(self._model, self._names, self._wanted, self._see, self._wants_own)
+            self._watcher = Watcher(self._model, self._names, self._wanted, self._see, self._wants_own_name)
             self._context.callback(self._watcher.close)
             self._context.enter_context(self._watcher.functions_watched())
             if self._watcher.compiled:
@@ -185,8 +192,24 @@ class Recording:
         if note not in self.notes:
             self.notes.append(note)
 
+    def _checked(self, checkpoints: Union[str, Sequence[str]]) -> List[str]:
+        """The sets, names and globs; ValueError for one that nothing fits."""
+        parts = checkpoints.split(",") if isinstance(checkpoints, str) else list(checkpoints)
+        modules = [name for name, _ in plain_names(self._model)]
+        layers = 1 + max((int(part) for name in modules for part in name.split(".") if part.isdecimal()), default=0)
+        known = [*_checkpoints.SETS, *_checkpoints.names(layers), *modules]
+        for part in parts:
+            if not any(fnmatch.fnmatchcase(name, part) for name in known):
+                sets = ", ".join(_checkpoints.SETS)
+                raise ValueError(f"record: checkpoints: nothing is called {part!r}; sets are {sets}; names are such as "
+                                 "embedding, blk.0.q, blk.*.ffn_out, logits, or those of modules")  # fmt: skip
+        return parts
+
+    def _wants_own_name(self, name: str) -> bool:
+        return self._wants_own and any(part == "all" or fnmatch.fnmatchcase(name, part) for part in self._checkpoints)
+
     def _wanted(self, name: str) -> bool:
-        for part in self._checkpoints.split(","):
+        for part in self._checkpoints:
             if _checkpoints.in_set(name, part) if part in _checkpoints.SETS else fnmatch.fnmatchcase(name, part):
                 return True
         return False
@@ -322,7 +345,7 @@ def record(model: Any, folder: Union[str, "os.PathLike[str]"], **options: Any) -
     A call of the module is a step of the trace. Modules of known architectures are recorded as checkpoints; others under
     names of their own. All options:
 
-    checkpoints   logits, layers, ops, all (default), or names and globs: embedding,blk.*.q
+    checkpoints   logits, layers, ops, all (default), or names and globs: embedding,blk.*.q; names of modules too
     names         {"layers.{N}.attention.wq": "blk.{N}.q", ...}: {N} is a number, * is anything; a fused value has several:
                   {"layers.{N}.wqkv": ("blk.{N}.q", "blk.{N}.k", "blk.{N}.v")}; or the fields of a rule:
                   {"layers.{N}.wo": {"checkpoint": "blk.{N}.attn_mix", "take": "input"}}; or a file (docs/name-maps.md); or

@@ -92,9 +92,11 @@ def first_tensor(value: Any) -> Any:
 
 
 class Watcher:
-    """Shows `see` the values that rules name, and with `own` the outputs of modules that no rule knows."""
+    """Shows `see` the values that rules name, and of modules that no rule knows the outputs of those that are `own`."""
 
-    def __init__(self, model: Any, names: NameMap, wanted: Callable[[str], bool], see: See, own: bool = False) -> None:
+    def __init__(
+        self, model: Any, names: NameMap, wanted: Callable[[str], bool], see: See, own: Callable[[str], bool] = lambda _: False
+    ) -> None:
         import torch
 
         self._torch, self._names, self._wanted, self._see = torch, names, wanted, see
@@ -131,7 +133,7 @@ class Watcher:
     def _hook(self, module: Any, function: Any) -> None:
         self._hooks.append(module.register_forward_hook(self._opaque(function), with_kwargs=True))
 
-    def _attach(self, module: Any, places: List[Tuple[str, str]], own: bool) -> None:
+    def _attach(self, module: Any, places: List[Tuple[str, str]], own: Callable[[str], bool]) -> None:
         rules = {known: self._rules(known) for known, _ in places}
         if any(rules.values()):
             self.mapped += sum(map(len, rules.values()))
@@ -141,7 +143,7 @@ class Watcher:
         if name and not any(True for _ in module.children()) and not self._names.find(known):
             if type(module).__name__ not in _SILENT and not type(module).__name__.startswith("Dropout"):
                 self.unmapped[name] = None
-                if own:
+                if own(name):
                     self._hook(module, self._keep_own([name for _, name in places]))
 
     def _follow(self, module: Any, known: str) -> None:

@@ -120,6 +120,11 @@ class TraceWriter:
         unmapped: Iterable[str] = (),
         durable: bool = False,
     ) -> None:
+        for field, given in (("precision", precision), ("forward", forward), ("sampling", sampling)):
+            if given is not None and not isinstance(given, Mapping):
+                raise TypeError(f"{field}={given!r}; expected a mapping")
+        if not isinstance(engine, (str, Mapping)):
+            raise TypeError(f"engine={engine!r}; expected its name, or a mapping of name, version and device")
         _precision.check(precision or {})
         self.folder = Path(folder)
         self.tokens: List[int] = [int(token) for token in tokens]
@@ -150,6 +155,11 @@ class TraceWriter:
         except BaseException:
             self._give_up()
             raise
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more is written."""
+        return self._closed
 
     def declare(self, *, precision: Optional[Mapping[str, str]] = None, n_prompt: Optional[int] = None) -> None:
         """What is known of the run only after its beginning."""
@@ -203,6 +213,8 @@ class TraceWriter:
             raise ValueError("the trace is closed")
         if not values:
             raise ValueError("a step without values")
+        if first_pos < 0:
+            raise ValueError(f"position {first_pos}; expected 0 or more")
         if first_pos < self._next_position:
             raise ValueError(f"position {first_pos} comes after {self._next_position - 1}")
         for name in values:

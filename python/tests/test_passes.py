@@ -111,7 +111,8 @@ class PassesTest(unittest.TestCase):
 
 
 class NamesTest(unittest.TestCase):
-    MODULES = ("", "tok", "layers.0", "layers.0.wqkv", "layers.0.wo", "layers.11", "layers.11.wqkv", "layers.11.wo", "out")
+    MODULES = {name: object() for name in ("", "tok", "layers.0", "layers.0.wqkv", "layers.0.wo", "layers.11",
+                                           "layers.11.wqkv", "layers.11.wo", "out")}  # fmt: skip
 
     def rules(self, given):
         return [(r.checkpoint, r.nodes[0], r.part, r.take, r.order) for r in module_names.own_rules(given, self.MODULES)]
@@ -133,11 +134,20 @@ class NamesTest(unittest.TestCase):
         for given, message in (
             ({"none": "embedding"}, "modules are tok, layers.{N}, layers.{N}.wqkv, layers.{N}.wo, out"),
             ({"tok": "q"}, "no checkpoint"), ({"tok": "blk.{N}.q"}, "has no {N}"), ({"tok": ("embedding", "logits")}, "part"),
+            ({"tok": 5}, "'tok': 5; expected a checkpoint"), ({"tok": None}, "expected a checkpoint"),
+            ({"tok": ()}, "expected a checkpoint"), ({"tok": ["embedding", 5]}, "expected a checkpoint"),
+            ({"layers.{N}": "blk.0.output"}, "'blk.0.output' would be the value of both 'layers.0' and 'layers.11'"),
+            ({"tok": "embedding", "out": "embedding"}, "'out': 'embedding' would be the value of both 'tok' and 'out'"),
             ({"tok": {"take": "input"}}, "no checkpoint"), ({"tok": {"checkpoint": "embedding", "odd": "x"}}, "odd"),
         ):  # fmt: skip
             with self.subTest(given=given), self.assertRaises(ValueError) as raised:
                 self.rules(given)
             self.assertIn(message, str(raised.exception))
+
+    def test_a_module_with_two_names(self):
+        shared = object()
+        found = module_names.own_rules({"*head": "logits"}, {"": object(), "head": shared, "lm_head": shared})
+        self.assertEqual([(rule.checkpoint, rule.nodes) for rule in found], [("logits", ("head",)), ("logits", ("lm_head",))])
 
     def test_the_map_of_workers(self):
         for architecture, node, wanted in (

@@ -332,6 +332,13 @@ class RecordTest(unittest.TestCase):
         self.assertEqual((list(trace), recording.own_names), (["blk.1.output", "logits"], []))
         self.assertIn("blocks.0.attention.wqkv", trace.manifest["unmapped"])
 
+    def test_own_names_are_chosen_too(self):
+        model, ids = Net(), self.ids(1, 6)
+        norms = ["blocks.1.norm1", "blocks.1.norm2"]
+        for checkpoints, own in (("logits", []), ("layers", []), (["logits", "blocks.1.norm?"], norms)):
+            recording, trace, _ = self.record(model, ids, checkpoints=checkpoints)
+            self.assertEqual((recording.own_names, "logits" in trace), (own, True), checkpoints)
+
     def test_all_positions_anew_for_each_token(self):
         model, ids = Net().eval(), self.ids(1, 9)
         other = (ids[:, :3] + 1) % VOCABULARY
@@ -456,9 +463,21 @@ class RecordTest(unittest.TestCase):
             with self.subTest(names=names), self.assertRaises(ValueError) as raised:
                 lockstep.record(model, self.root / "never", names=names)
             self.assertIn(message, str(raised.exception))
+        linear = torch.nn.Linear(2, 2)
+        for module, options, message in (
+            (object(), {}, "^record: object is no torch.nn.Module$"),
+            (torch.jit.script(linear), {}, "compiled by torch.jit, which calls no hooks"),
+            (torch.jit.trace(linear, torch.ones(1, 2)), {}, "compiled by torch.jit, which calls no hooks"),
+            (model, {"names": 5}, "^names: int; expected a mapping, the file of a name map, or one of transformers, vllm"),
+            (model, {"precision": "bf16"}, "^record: precision='bf16'; expected a mapping"),
+        ):
+            with self.subTest(message=message), self.assertRaisesRegex(TypeError, message):
+                lockstep.record(module, self.root / "never", **options)
+        for checkpoints in ("layer", "logits,blk.*.nothing", ["blocks.7*"]):
+            message = "^record: checkpoints: nothing is called '(layer|blk.*nothing|blocks.7.)'; sets are "
+            with self.assertRaisesRegex(ValueError, message):
+                lockstep.record(model, self.root / "never", checkpoints=checkpoints)
         self.assertFalse((self.root / "never").exists())
-        with self.assertRaises(TypeError):
-            lockstep.record(object(), self.root / "never")
         with self.assertRaisesRegex(ValueError, "blk.0.q: a fused row of 48 numbers.*heads="):
             self.record(model, ids, names=NAMES)
         self.assertFalse(any(module._forward_hooks for module in model.modules()))
@@ -474,6 +493,8 @@ class RecordTest(unittest.TestCase):
         self.assertFalse(lockstep.open_trace(recording.folder).complete)
         recording, trace, _ = self.record(model)
         self.assertEqual((len(trace), len(recording.notes)), (0, 2))
+        with self.assertRaisesRegex(ValueError, "is written and closed; lockstep.record makes a new recording"):
+            recording.start()
 
 
 if __name__ == "__main__":

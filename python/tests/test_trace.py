@@ -52,7 +52,7 @@ class TraceTest(unittest.TestCase):
                 trace = self.write(
                     [(0, {"embedding": prompt, "logits": prompt[-1:]}),
                      (5, {"embedding": later, "logits": later})],
-                    tokens=[1, 2, 3, 4, 5, 6], n_prompt=5, prompt="häß", model="x.gguf",
+                    tokens=[1, 2, 3, 4, 5, 6], n_prompt=5, prompt="häß", model={"file": "x.gguf"},
                     sampling={"temperature": 0})
                 np.testing.assert_array_equal(trace["embedding"], np.concatenate([prompt, later]))
                 self.assertEqual(trace.positions("embedding").tolist(), list(range(6)))
@@ -139,9 +139,26 @@ class TraceTest(unittest.TestCase):
                 trace.step(2, {"z": np.array([[1, 2]])})
         with self.assertRaises(ValueError):
             trace.step(5, {"x": self.numbers(1, 3)})
-        self.assertEqual(list(lockstep.open_trace(self.folder)), ["x"])
+        read = lockstep.open_trace(self.folder)
+        self.assertEqual(list(read), ["x"])
+        np.testing.assert_array_equal(read.value("x", -1), read["x"])
+        for step in (1, -2):
+            with self.assertRaisesRegex(KeyError, f"step {step} of 1"):
+                read.value("x", step)
         with self.assertRaises(FileExistsError):
             lockstep.TraceWriter(self.folder, engine="test")
+        with lockstep.TraceWriter(self.folder / "new", engine="test") as trace:
+            with self.assertRaisesRegex(ValueError, "^position -1; expected 0 or more$"):
+                trace.step(-1, {"x": self.numbers(2, 3)})
+        for given, message in (
+            ({"engine": None}, "^engine=None; expected its name, or a mapping of name, version and device$"),
+            ({"engine": "t", "sampling": 3}, "^sampling=3; expected a mapping$"),
+            ({"engine": "t", "forward": "x"}, "^forward='x'; expected a mapping$"),
+            ({"engine": "t", "precision": ["f32"]}, r"^precision=\['f32'\]; expected a mapping$"),
+        ):
+            with self.assertRaisesRegex(TypeError, message):
+                lockstep.TraceWriter(self.folder / "never", **given)
+        self.assertFalse((self.folder / "never").exists())
 
     def test_refuses_unknown_precision(self):
         for precision, message in [

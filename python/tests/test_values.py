@@ -240,7 +240,8 @@ class ModelTest(unittest.TestCase):
 
     def test_what_is_no_gguf_file_has_its_name_alone(self):
         (self.root / "model.bin").write_bytes(b"x")
-        self.assertEqual(self.entry("none.gguf"), {"file": "none.gguf"})
+        with self.assertWarnsRegex(UserWarning, "^none.gguf: no such file; the trace will have the name of its model alone$"):
+            self.assertEqual(self.entry("none.gguf"), {"file": "none.gguf"})
         for path in (self.root / "model.bin", self.root):
             self.assertEqual(self.entry(path), {"file": path.name, "path": str(path.resolve())})
 
