@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/close_files.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -142,10 +143,8 @@ Result<pid_t> spawn(const std::vector<std::string>& arguments, const ProcessLimi
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, limits.output_file.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-#if __GLIBC_PREREQ(2, 34)
   // A connection of ours must not stay open because this program has it too.
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-#endif
+  add_close_from(actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes,
