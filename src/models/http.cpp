@@ -11,6 +11,7 @@
 #include "base/lower.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "models/certificates.h"
 #include "models/http_headers.h"
 
 namespace lockstep::models {
@@ -212,6 +213,8 @@ HttpOutcome exchange_once(const HttpRequest& request, PartFile& part, bool& rest
   // Whoever began with https gets nothing that others on the way could have changed.
   const bool secure = ascii_lower(request.url).starts_with("https:");
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
+  const std::string certificates = find_certificates(curl_version_info(CURLVERSION_NOW)->cainfo);
+  if (!certificates.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, certificates.c_str());
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
   curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 10L);
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "lockstep/" LOCKSTEP_VERSION);

@@ -1,10 +1,13 @@
 """lockstep models pull: whole downloads, resumed ones, and what servers send instead."""
 
 import json
+import pathlib
 import random
 import unittest
 
 from server import SEED, PullTest, gguf_file
+
+CERTIFICATE = pathlib.Path(__file__).with_name("server.pem")  # with its key
 
 
 class Download(PullTest):
@@ -144,6 +147,24 @@ class Download(PullTest):
 
     def test_redirect_loop(self):
         self.assert_failed(self.pull("loop"), "redirects")
+
+    def test_https_with_a_certificate_of_ours(self):
+        plain = self.base
+        self.base = f"https://127.0.0.1:{self.serve(certificate=CERTIFICATE)}"
+        self.assert_failed(self.pull("whole", "--retries", "0"), "certificate")
+        self.more_environment = {"SSL_CERT_FILE": str(CERTIFICATE)}
+        self.assert_complete(self.pull("whole", "--sha256", self.sha256))
+        self.final.unlink()
+        # Not from https to what others on the way could change.
+        self.state["elsewhere"] = f"{plain}/whole/model.gguf"
+        self.state["log"].clear()
+        self.assert_failed(self.pull("elsewhere", "--retries", "0"), "rotocol")
+        self.assertEqual([entry[0] for entry in self.state["log"]], ["elsewhere"])
+
+    def test_https_with_certificates_that_are_not_there(self):
+        self.base = f"https://127.0.0.1:{self.serve(certificate=CERTIFICATE)}"
+        self.more_environment = {"SSL_CERT_FILE": "/nowhere/certificates.pem"}
+        self.assert_failed(self.pull("whole", "--retries", "0"), "/nowhere/certificates.pem")
 
 
 if __name__ == "__main__":

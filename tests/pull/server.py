@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -58,6 +59,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", "/whole/model.gguf")
             self.send_header("ETag", '"of the redirect"')
             self.send_header("X-Linked-ETag", f'"{state["stated"].upper()}"')
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        if mode == "elsewhere":
+            self.send_response(302)
+            self.send_header("Location", state["elsewhere"])
             self.send_header("Content-Length", "0")
             return self.end_headers()
         if mode == "loop":
@@ -158,19 +164,29 @@ class PullTest(unittest.TestCase):
         self.sha256 = hashlib.sha256(self.data).hexdigest()
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
+        self.more_environment = {}
         self.models = pathlib.Path(self.folder.name, "lockstep/models")
         self.final = self.models / "m.gguf"
         self.part = self.models / "m.gguf.part"
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.state = self.server.state = {"data": self.data, "log": [], "stated": self.sha256}
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        self.addCleanup(self.server.server_close)
-        self.addCleanup(self.server.shutdown)
-        self.base = f"http://127.0.0.1:{self.server.server_port}"
+        self.state = {"data": self.data, "log": [], "stated": self.sha256}
+        self.base = f"http://127.0.0.1:{self.serve()}"
+
+    def serve(self, certificate=None):
+        """A server with this state, over https where it has a certificate; returns its port."""
+        server = Server(("127.0.0.1", 0), Handler)
+        server.state = self.state
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return server.server_port
 
     def environment(self):
         keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        return keep | {"XDG_CACHE_HOME": self.folder.name, "HF_ENDPOINT": self.base}
+        return keep | {"XDG_CACHE_HOME": self.folder.name, "HF_ENDPOINT": self.base} | self.more_environment
 
     def command(self, mode, *flags):
         return [PROGRAM, "models", "pull", "m", "--url", f"{self.base}/{mode}/model.gguf",
