@@ -6,9 +6,12 @@ It is tried with every Python from 3.9 on that is named, or that is in PATH or p
 
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +69,32 @@ def pythons(named):
     return found
 
 
+def check_name(wheel):
+    """No program or library in the wheel needs a newer C library than the wheel's name says, or a library of CUDA."""
+    told = re.search(r"manylinux_2_(\d+)_", wheel.name)
+    with zipfile.ZipFile(wheel) as files:
+        for name in files.namelist():
+            content = files.read(name) if "/bin/" in name or ".so" in name else b""
+            if not content.startswith(b"\x7fELF"):
+                continue
+            strings = dynamic_strings(content)
+            needed = max(map(int, re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", strings)), default=0)
+            assert told is None or needed <= int(told[1]), f"{wheel.name}: {name} needs glibc 2.{needed}"
+            cuda = re.search(rb"\0lib(cu(da|dart|blas)\w*)\.so[.\d]*(?=\0)", strings)
+            assert cuda is None, f"{wheel.name}: {name} needs {cuda[1].decode()}"
+
+
+def dynamic_strings(elf):
+    """The names of libraries and symbols that the loader looks for (the section .dynstr of a 64-bit ELF file)."""
+    (table,), (size, count, names) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<HHH", elf, 58)
+    sections = [struct.unpack_from("<II4Q", elf, table + size * i) for i in range(count)]
+    start = sections[names][4]
+    for name, _, _, _, offset, length in sections:
+        if elf[start + name :].startswith(b".dynstr\0"):
+            return elf[offset : offset + length]
+    return b""
+
+
 def check(python, wheel, root):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LOCKSTEP", "LD_"))}
     environment.update(HOME=str(root / "home"), CUDA_VISIBLE_DEVICES="")
@@ -96,6 +125,7 @@ def main():
             return SKIPPED
         raise
     wheel = wheel if wheel.is_absolute() else ROOT / wheel
+    check_name(wheel)
     for version, python in sorted(pythons(sys.argv[2:]).items()):
         with tempfile.TemporaryDirectory() as folder:
             check(python, wheel, Path(folder))
