@@ -88,6 +88,9 @@ void check_norms() {
               const op::Norm norm{
                   layer ? op::Norm::Kind::kLayer : op::Norm::Kind::kRms, n, 1e-5, stored, {}};
               if (way == Way::kWelford && order != Order::kSequential) continue;
+              // In two bytes a running mean stands still after hundreds of numbers, where no two
+              // passes do: that is a mistake, and of no engine.
+              if (way == Way::kWelford && !std::is_floating_point_v<T> && n > 256) continue;
               worst.see(judge(norm, {row_matrix(x)}, 0, arithmetic(type_name<T>()),
                               normalize<T>(norm, x, w, order, way)),
                         fmt::format("{} of {}, mean {}, outliers {}, {}, way {}, {}", n, kind, mean,
