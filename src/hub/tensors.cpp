@@ -61,7 +61,7 @@ int64_t values_of(std::span<const int64_t> shape) {
 }
 
 // The numbers of one part, as they are stored or as floats.
-struct Numbers {
+struct PartNumbers {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
   std::vector<float> made = {};
@@ -97,7 +97,7 @@ std::vector<float> scaled_floats(const StoredTensor& from, const StoredTensor& s
 }
 
 // As F32, as GGUF files have what is added and what norms multiply with.
-void make_floats(Numbers& numbers, int64_t count, float more) {
+void make_floats(PartNumbers& numbers, int64_t count, float more) {
   if (numbers.dtype == DType::kF32 && more == 0) return;
   std::vector<float> floats(static_cast<size_t>(count));
   const int64_t width = size_bytes(numbers.dtype);
@@ -322,10 +322,10 @@ class Maker {
                                     tensor.shape[0], heads));
   }
 
-  Numbers numbers_of(const Recipe& recipe, size_t part) const {
+  PartNumbers numbers_of(const Recipe& recipe, size_t part) const {
     const StoredTensor& tensor = recipe.parts[part]->tensor;
     if (!is_eight_bits(tensor)) return {tensor.data.data(), number_type(tensor)->dtype};
-    Numbers out;
+    PartNumbers out;
     out.made = scaled_floats(tensor, recipe.scales[part]->tensor, config_.block_rows,
                              config_.block_columns);
     out.data = reinterpret_cast<const std::byte*>(out.made.data());
@@ -338,7 +338,7 @@ class Maker {
     const Change change = recipe.place.change;
     const int64_t values = values_of(first.shape);
     for (size_t part = 0; part < recipe.parts.size(); ++part) {
-      Numbers numbers = numbers_of(recipe, part);
+      PartNumbers numbers = numbers_of(recipe, part);
       if (is_kept_exact(out_.tensors[made.index]))
         make_floats(numbers, values, change == Change::kAddOne ? 1.0F : 0.0F);
       const int64_t width = size_bytes(numbers.dtype);
