@@ -70,7 +70,7 @@ Alteration weights_of_expert(int64_t offset) {
         auto made =
             std::make_shared<std::vector<std::byte>>(weight.data.begin(), weight.data.end());
         const int64_t first = ((offset % all.experts + all.experts) % all.experts) * size;
-        std::ranges::rotate(*made, made->begin() + first);
+        std::rotate(made->begin(), made->begin() + first, made->end());
         weight.data = *made;
         weight.mapped = false;
         weight.made = std::move(made);

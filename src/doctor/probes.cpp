@@ -219,7 +219,7 @@ void match_limit(Examination& examination, std::vector<Hypothesis>& out) {
 // Keys of the cache that are those of other positions, or zeros: every head of the last row that is
 // looked at must say so.
 void match_keys(Examination& examination, std::vector<Hypothesis>& out) {
-  constexpr int64_t kMostKeys = 1024;
+  constexpr int64_t kMostProbedKeys = 1024;
   const op::Op& op = examination.base().program().ops[examination.stretch().back()];
   const auto* attention = std::get_if<op::Attention>(&op.what);
   const Matrix& actual = examination.recorded();
@@ -241,7 +241,7 @@ void match_keys(Examination& examination, std::vector<Hypothesis>& out) {
     }
     return true;
   };
-  if (keys > kMostKeys) return;
+  if (keys > kMostProbedKeys) return;
   std::map<int64_t, int64_t> source;
   for (int64_t key = 0; key < keys; ++key) {
     if (is_key(key, key)) continue;

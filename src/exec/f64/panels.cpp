@@ -96,16 +96,19 @@ void PanelProduct::some_rows(const DecodedPanel& panel, int64_t first, int64_t c
 }
 
 void QuickProduct::operator()(std::span<const float> columns, double* out) {
-  w_.resize(columns.size());
-  kernels().widen(columns.data(), std::ssize(columns), false, w_.data());
-  for (int64_t column = 0; column < x_.columns; column += kBlock)
-    kernels().add_quickly({.w = w_.data() + column * kPanel,
+  // A block at a time, so that its doubles are still near when they are multiplied.
+  w_.resize(static_cast<size_t>(kBlock * kPanel));
+  for (int64_t column = 0; column < x_.columns; column += kBlock) {
+    const int64_t count = std::min(kBlock, x_.columns - column);
+    kernels().widen(columns.data() + column * kPanel, count * kPanel, false, w_.data());
+    kernels().add_quickly({.w = w_.data(),
                            .x = x_.at(0, column),
                            .x_stride = x_.stride,
                            .x_rows = x_.rows,
-                           .columns = std::min(kBlock, x_.columns - column),
+                           .columns = count,
                            .first = column == 0},
                           out);
+  }
 }
 
 DecodedPanel::DecodedPanel(int64_t column_count)
