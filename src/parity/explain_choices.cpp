@@ -8,6 +8,7 @@
 #include "exec/registry.h"
 #include "parity/explain.h"
 #include "parity/metrics.h"
+#include "parity/powers.h"
 
 namespace lockstep::parity {
 namespace {
@@ -16,12 +17,9 @@ namespace {
 constexpr int64_t kLogitsAtATime = 1 << 22;
 
 std::vector<double> probabilities(std::span<const double> logits) {
-  const double largest = *std::ranges::max_element(logits);
-  std::vector<double> out(logits.size());
-  double sum = 0;
-  for (size_t i = 0; i < logits.size(); ++i) sum += out[i] = std::exp(logits[i] - largest);
-  for (double& each : out) each /= sum;
-  return out;
+  Powers powers(logits);
+  for (double& each : powers.each) each /= powers.sum;
+  return std::move(powers.each);
 }
 
 // The four rows of logits of one position, as long as all of them are.

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "parity/powers.h"
 
 namespace lockstep::parity {
 namespace {
@@ -36,28 +37,15 @@ double sum(Lanes lanes) {
 // Indices of the largest values, largest first, ties to the lowest index; NaN is never among them.
 std::vector<size_t> largest(std::span<const double> values, size_t count) {
   std::vector<size_t> order;
-  for (size_t i = 0; i < values.size(); ++i)
-    if (!std::isnan(values[i])) order.push_back(i);
-  count = std::min(count, order.size());
-  std::ranges::partial_sort(
-      order, order.begin() + static_cast<std::ptrdiff_t>(count),
-      [&](size_t a, size_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
-  order.resize(count);
+  const auto comes_before = [&](size_t a, size_t b) { return values[a] > values[b]; };
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (order.size() == count && !(values[i] > values[order.back()])) continue;
+    if (std::isnan(values[i])) continue;
+    order.insert(std::ranges::upper_bound(order, i, comes_before), i);
+    if (order.size() > count) order.pop_back();
+  }
   return order;
 }
-
-// Of the logits of a row: e to the power of each minus the largest.
-struct Powers {
-  explicit Powers(std::span<const double> logits)
-      : largest(*std::ranges::max_element(logits)), each(logits.size()) {
-    for (size_t i = 0; i < logits.size(); ++i) sum += each[i] = std::exp(logits[i] - largest);
-  }
-  double log_of_all() const { return largest + std::log(sum); }
-
-  double largest;
-  std::vector<double> each;
-  double sum = 0;
-};
 
 // Minus infinity is a token that is never chosen; one that only the second side excludes makes the
 // divergence infinite.
