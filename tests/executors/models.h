@@ -15,6 +15,17 @@ inline constexpr const char* kTypes[] = {"f32",  "f16",    "bf16",   "q4_0", "q4
                                          "q5_1", "q8_0",   "q2_k",   "q3_k", "q4_k", "q5_k",
                                          "q6_k", "iq4_nl", "iq4_xs", "mxfp4"};
 
+// Formats belong to products, which are the same ops in every architecture: one has them all,
+// others have floats and some of the rest.
+inline std::vector<std::string> some_types(std::string_view arch, Random& random) {
+  std::vector<std::string> out(std::begin(kTypes), std::end(kTypes));
+  constexpr size_t kFloats = 3, kOthers = 2;
+  while (arch != "llama" && out.size() > kFloats + kOthers)
+    out.erase(out.begin() + static_cast<std::ptrdiff_t>(kFloats) +
+              random.below(std::ssize(out) - static_cast<std::ptrdiff_t>(kFloats)));
+  return out;
+}
+
 inline std::vector<exec::TokenId> random_tokens(Random& random, int64_t vocabulary, int64_t count) {
   std::vector<exec::TokenId> out;
   for (int64_t i = 0; i < count; ++i)
@@ -22,7 +33,7 @@ inline std::vector<exec::TokenId> random_tokens(Random& random, int64_t vocabula
   return out;
 }
 
-inline forge::Spec small_spec(std::string_view arch, const char* type, uint64_t seed) {
+inline forge::Spec small_spec(std::string_view arch, const std::string& type, uint64_t seed) {
   forge::Spec spec;
   spec.arch = arch;
   spec.width = 256;
