@@ -13,8 +13,8 @@ void declare_device(CLI::App& app, DeviceFlags& flags) {
       fmt::format("What runs it: {} (default: the first of these that the machine has)", names));
   add_threads(app, flags.threads);
   add_value(app, "--kv", flags.kv, kKvType,
-            "Numbers in the KV cache: f16 (default) or f32 (default on cuda where no weight is "
-            "quantized); not of reference");
+            "Numbers in the KV cache: f16 (default) or f32 (default where no weight is quantized); "
+            "not of reference");
   app.add_flag("--no-repack", flags.no_repack,
                "Use the weights as they lie in the file: less memory, slower; cpu only");
   app.add_flag(

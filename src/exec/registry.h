@@ -14,8 +14,7 @@ namespace lockstep::exec {
 
 struct Options {
   int threads = 0;  // 0: all cores
-  // Of cpu and cuda: what the KV cache holds, f16 or f32. Without it: f16, but f32 on cuda where no
-  // weight is quantized, and the cache would be the coarsest part.
+  // Of cpu and cuda: what the KV cache holds, f16 or f32. Without it: what cache_type.h says.
   std::optional<DType> kv = {};
   bool pin = true;     // of cpu: threads stay on cores that no other process of ours has taken
   bool repack = true;  // of cpu: weights are laid out anew for speed, or used as in the file

@@ -88,8 +88,8 @@ def check_quantized(report, table, name, path, tokens):
 
 def check_floating(report, table, name, path, tokens):
     truth = logits(path, tokens)
-    half = nmse(logits(path, tokens, *CPU), truth)
-    single = nmse(logits(path, tokens, *CPU, "--kv", "f32"), truth)
+    half = nmse(logits(path, tokens, *CPU, "--kv", "f16"), truth)
+    single = nmse(logits(path, tokens, *CPU), truth)
     theirs = nmse(llama_engine.logits(path, tokens, 256, threads=1), truth)
     table.add(name, theirs, half, single)
     report.below(f"{name}: NMSE with a cache of halves", half, HALF_CACHE_BOUND)

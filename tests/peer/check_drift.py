@@ -44,14 +44,14 @@ def hugging(dtype):
 # F32 holds the very weights of Q4_1, so both have the same truth.
 PRECISIONS = (
     Precision("llama.cpp", "f32", "F32", llama("--kv", "f32"), 1e-9),
-    Precision("lockstep cpu", "f32", "F32", ours("--kv", "f32"), 1e-9),
+    Precision("lockstep cpu", "f32", "F32", ours(), 1e-9),
     Precision("transformers", "f32", "F32", hugging("float32"), 1e-9),
     Precision("llama.cpp", "f32, cache f16", "F32", llama(), 1e-5),
-    Precision("lockstep cpu", "f32, cache f16", "F32", ours(), 1e-5),
+    Precision("lockstep cpu", "f32, cache f16", "F32", ours("--kv", "f16"), 1e-5),
     Precision("lockstep cpu", "int16 activations, cache f16", "Q4_1", ours(), 1e-5),
     Precision("llama.cpp", "int8 activations, cache f16", "Q4_1", llama(), 1e-2),
     Precision("llama.cpp", "f16 activations in products, cache f16", "F16", llama(), 1e-4),
-    Precision("lockstep cpu", "f32, cache f16", "F16", ours(), 1e-5),
+    Precision("lockstep cpu", "f32, cache f16", "F16", ours("--kv", "f16"), 1e-5),
     Precision("transformers", "f16 everywhere", "F16", hugging("float16"), 1e-3),
     Precision("transformers", "bf16 everywhere", "BF16", hugging("bfloat16"), 5e-2),
     Precision("lockstep cpu", "int16 activations, cache f16", "Q8_0", ours(), 1e-5),

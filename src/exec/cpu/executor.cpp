@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "exec/cache_type.h"
 #include "exec/cpu/cache.h"
 #include "exec/cpu/columns.h"
 #include "exec/cpu/expert_columns.h"
@@ -419,9 +420,7 @@ class CpuExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY(const Target* target, choose_target());
-  const DType kv = options.kv.value_or(DType::kF16);
-  const bool half = kv == DType::kF16;
-  if (!half && kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  LS_TRY(const bool half, has_half_cache(program, options));
   int64_t cache_bytes = 0;
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what))

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "exec/cache_type.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/kv_cache.h"
 #include "exec/cuda/prompts/many_rows.h"
@@ -518,15 +519,7 @@ class CudaExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY_VOID(available());
-  const bool quantized = std::ranges::any_of(program.ops, [](const op::Op& op) {
-    const auto* linear = std::get_if<op::Linear>(&op.what);
-    const auto* experts = std::get_if<op::ExpertLinear>(&op.what);
-    return (linear != nullptr && linear->weight.format->block_values > 1) ||
-           (experts != nullptr && experts->weight.format->block_values > 1);
-  });
-  const DType kv = options.kv.value_or(quantized ? DType::kF16 : DType::kF32);
-  const bool half = kv == DType::kF16;
-  if (!half && kv != DType::kF32) return error("the KV cache can be f16 or f32");
+  LS_TRY(const bool half, has_half_cache(program, options));
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what);
         attention != nullptr &&
