@@ -177,7 +177,8 @@ def flags_of(options: Mapping[str, Any]) -> List[str]:
 def compare(reference: TraceLike, suspect: TraceLike, model: Optional[PathLike] = None, **options: Any) -> Comparison:
     """Judges two traces (folders, opened ones, or recordings), by the GGUF file `model` or the one that they name.
 
-    Options are those of `lockstep compare`: suspect_model (where that ran another file), checkpoints, positions, budget, min_coverage, names, threads, junit, ... .
+    Options are those of `lockstep compare`: suspect_model (where the suspect ran another file), checkpoints, positions, budget,
+    min_coverage, names, threads, junit, ... .
     LockstepError where a trace or the model cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
