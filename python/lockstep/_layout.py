@@ -56,11 +56,12 @@ class Heads:
 
 @dataclass(frozen=True)
 class Layout:
-    """A pass of `tokens` tokens for each of `batch` sequences, of which `sequence` is recorded."""
+    """A pass of `tokens` tokens for each of `batch` sequences, of which `sequence` is recorded; a cache has `past` more."""
 
     tokens: int
     batch: int = 1
     sequence: int = 0
+    past: int = 0
 
     def scores(self, tensor: Any) -> Any:
         """[heads, tokens, positions]; None where that is not what the tensor is."""
@@ -88,6 +89,13 @@ class Layout:
         if len(shape) == 2 and last_rows and self.batch == 1 and shape[0] < self.tokens:
             return tensor
         return None
+
+    def new_rows(self, tensor: Any) -> Any:
+        """[tokens, width] of a tensor that has rows for the cache too, such as keys made anew of latent rows; or None."""
+        shape = tuple(tensor.shape)
+        if not self.past or len(shape) not in (3, 4) or shape[0] != self.batch or shape[-2] != self.past + self.tokens:
+            return None
+        return self.rows(tensor[..., self.past :, :], heads_first=True)
 
     def is_open(self, rule: Optional[Rule], name: str, tensor: Any) -> bool:
         """Whether tokens or heads may come first."""

@@ -53,6 +53,7 @@ class PassWriter:
         self._waiting: List[Pass] = []
         self._end = 0  # the position after the last that was written
         self.names: Dict[str, None] = {}
+        self._kinds: Dict[str, Any] = {}  # of values without a checkpoint's name: width and type
         self.steps = 0
         self._held: Optional[_Step] = None  # the first one, which may come again with a token more
 
@@ -106,7 +107,7 @@ class PassWriter:
         values = {}
         for name, copy in done.values.items():
             array = self._rows(name, copy.array(name), keep, columns, first + count)
-            if array is not None:
+            if array is not None and self._is_as_before(name, array):
                 values[name] = array
         if not values:
             return
@@ -133,6 +134,14 @@ class PassWriter:
             self._say("the token ids are not known at all positions: the module was given none")
         else:
             tokens[first:] = ids
+
+    def _is_as_before(self, name: str, array: "npt.NDArray[Any]") -> bool:
+        """Whether a trace can hold the value. One that nobody asked for by name does not end a recording."""
+        kind = (array.shape[1:], array.dtype)
+        if _checkpoints.is_checkpoint(name) or self._kinds.setdefault(name, kind) == kind:
+            return True
+        self._say(f"{name} was left out where its rows have another width or type than in its first pass")
+        return False
 
     @staticmethod
     def _rows(name: str, array: "npt.NDArray[Any]", keep: "npt.NDArray[Any]", columns: "Optional[npt.NDArray[Any]]",

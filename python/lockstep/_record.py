@@ -80,8 +80,9 @@ class Recording:
         self._heads = Heads(queries, keys, int(getattr(text, "qk_rope_head_dim", 0) or 0))
         self.notes: List[str] = [note] if note else []
         self.own_names: List[str] = []
-        self._kind = kind
+        self._kind, self._config = kind, text
         self._copier = Copier()
+        self._widths: Dict[str, int] = {}  # of values under names of their own
         self._pass: Optional[Pass] = None
         self._vocabularies = {int(m.num_embeddings) for m in model.modules() if hasattr(m, "num_embeddings")}
         self._context = contextlib.ExitStack()
@@ -118,6 +119,7 @@ class Recording:
         try:
             self._watcher = Watcher(self._model, self._names, self._wanted, self._see, self._wants_own_name)
             self._context.callback(self._watcher.close)
+            self._tell_of_fused_parts()
             self._context.enter_context(self._watcher.functions_watched())
             if self._watcher.compiled:
                 self._say("the model is compiled by torch.compile: each module that is watched breaks a graph, so what "
@@ -134,6 +136,13 @@ class Recording:
             raise
         self._running = True
         return self
+
+    def _tell_of_fused_parts(self) -> None:
+        """What transformers does in one call has no values within."""
+        for part, functions in (("attn", ("softmax", "eager_attention_forward")), ("experts", ("linear", "_apply_gate"))):
+            chosen = getattr(self._config, f"_{part}_implementation", None)
+            if self._kind == "transformers" and chosen not in (None, "eager") and self._watcher.watches(functions):
+                self._say(f'{part}_implementation="{chosen}" shows no values within; "eager" does')
 
     @contextlib.contextmanager
     def _compiler_sees_hooks(self) -> Any:
@@ -261,11 +270,12 @@ class Recording:
             rows = value if value.dim() == 1 else value[self._sequence if value.shape[0] > 1 else 0]
             return self._copier.copy(rows)
 
-        layout = Layout(int(tokens), int(batch), self._sequence)
+        past = self._past(named)
+        layout = Layout(int(tokens), int(batch), self._sequence, past or 0)
         mask = tensors.get("attention_mask")
         # The places in a cache count padding too.
         places = next((tensors[name] for name in _PLACES[: 4 if mask is None else 3] if name in tensors), None)
-        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), self._past(named))
+        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), past)
 
     @staticmethod
     def _past(named: Mapping[str, Any]) -> Optional[int]:
@@ -304,6 +314,8 @@ class Recording:
         if self._pass is None:
             return
         value = self._pass.layout.value(rule, name, tensor, self._heads)
+        if rule is None:
+            value = self._own_rows(name, tensor, value)
         if value is None:
             if rule is not None:
                 self._say(f"{name} was not recorded: its shape {list(tensor.shape)} has no row for each of "
@@ -315,6 +327,18 @@ class Recording:
         copy = self._copier.copy(value)
         if copy is not None:
             self._pass.values[name] = copy
+
+    def _own_rows(self, name: str, tensor: Any, rows: Any) -> Any:
+        """As wide as in the first pass: one token with many rows of the cache looks like one token of many heads."""
+        assert self._pass is not None
+        width = self._widths.get(name)
+        if rows is None or width not in (None, rows.shape[1]):
+            newer = self._pass.layout.new_rows(tensor)
+            if newer is not None and width in (None, newer.shape[1]):
+                rows = newer
+        if rows is not None:
+            self._widths.setdefault(name, rows.shape[1])
+        return rows
 
     def _end(self, _: Any, __: Any, output: Any) -> None:
         if self._pass is None or not self._wanted("logits") or "logits" in self._pass.values:

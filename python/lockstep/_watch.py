@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ._experts import EXPERT_TAKES, ExpertCalls
 from .capture._names import NameMap, Rule
@@ -111,6 +111,7 @@ class Watcher:
         self.unmapped: Dict[str, None] = {}  # own names of modules that no rule takes, in order
         self.compiled = any(hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
                             for module in model.modules())  # fmt: skip
+        self._of_experts = {known for known, _, _ in self.modules if self._has_experts(known)}
         places: Dict[int, List[Tuple[str, str]]] = {}
         for known, name, module in self.modules:
             places.setdefault(id(module), []).append((known, name))
@@ -130,6 +131,12 @@ class Watcher:
     def _rules(self, node: str) -> List[Tuple[Rule, str]]:
         return [(rule, name) for rule, name in self._names.find(node) if self._wanted(name)]
 
+    def _has_experts(self, known: str) -> bool:
+        return any(rule.take in EXPERT_TAKES for function in _OF_EXPERTS for rule, _ in self._names.find(f"{known}:{function}"))
+
+    def watches(self, functions: Iterable[str]) -> bool:
+        return any(function in self._functions for function in functions)
+
     def _hook(self, module: Any, function: Any) -> None:
         self._hooks.append(module.register_forward_hook(self._opaque(function), with_kwargs=True))
 
@@ -140,6 +147,8 @@ class Watcher:
             self._hook(module, self._keep(rules))
             return
         known, name = places[0]
+        if known.rpartition(".")[0] in self._of_experts:
+            return  # called for each expert, with the rows that chose it
         if name and not any(True for _ in module.children()) and not self._names.find(known):
             if type(module).__name__ not in _SILENT and not type(module).__name__.startswith("Dropout"):
                 self.unmapped[name] = None

@@ -97,6 +97,15 @@ class PassesTest(unittest.TestCase):
         self.check(trace, [7, 8, 9, 4], 2, [2, 3])
         self.assertEqual(len(self.notes), 1)
 
+    def test_own_values_of_another_width_or_type_are_left_out(self):
+        first, wide, other, last = (self.one(ids, past=past) for ids, past in (((7, 8), 0), ((9,), 2), ((3,), 3), ((4,), 4)))
+        for done, width, kind in ((first, 3, "f4"), (wide, 6, "f4"), (other, 3, "f8"), (last, 3, "f4")):
+            done.values["mlp.odd"] = Copy(np.ones((done.layout.tokens, width), kind))
+        trace = self.write(first, wide, other, last)
+        self.assertEqual(trace.positions("mlp.odd").tolist(), [0, 1, 4])
+        self.assertEqual(trace.positions("embedding").tolist(), [0, 1, 2, 3, 4])
+        self.assertEqual(self.notes, ["mlp.odd was left out where its rows have another width or type than in its first pass"])
+
     def test_another_sequence(self):
         trace = self.write(self.one([7, 8], 0), self.one([4], 2), self.one([1, 2], 0), self.one([5], 3))
         self.check(trace, [7, 8, 4, 5], 2, [0, 1, 2, 3])

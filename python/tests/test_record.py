@@ -70,6 +70,32 @@ if torch is not None:
                 x = block(x)
             return self.head(x)
 
+    class Cache:
+        def __init__(self):
+            self.rows = torch.zeros(1, 0, WIDTH)
+
+        def get_seq_length(self):
+            return self.rows.shape[1]
+
+    class Heads4(nn.Module):
+        def forward(self, x):
+            return (2 * x).view(*x.shape[:2], HEADS, SIZE)
+
+    class Latent(nn.Module):
+        """A cache of short rows: `expand` sees all of them in every call, as [batch, (heads,) positions, width]."""
+
+        def __init__(self, places):
+            super().__init__()
+            self.embed, self.heads = nn.Embedding(VOCABULARY, WIDTH), Heads4()
+            self.expand, self.places = nn.Linear(WIDTH, 2 * WIDTH, bias=False), places
+
+        def forward(self, idx, past_key_values):
+            x = self.embed(idx)
+            past_key_values.rows = torch.cat([past_key_values.rows, x], 1)
+            rows = past_key_values.rows if self.places == "bpw" else past_key_values.rows[:, None]
+            wide = self.expand(rows).view(1, -1, 2 * WIDTH)[:, -idx.shape[1] :, :WIDTH]
+            return wide + self.heads(x).flatten(2)
+
     # As the workers of vLLM and SGLang have them: flat tokens, outputs in pairs, norms that add, one rotation for all layers.
 
     class Pair(nn.Linear):
@@ -338,6 +364,18 @@ class RecordTest(unittest.TestCase):
         for checkpoints, own in (("logits", []), ("layers", []), (["logits", "blocks.1.norm?"], norms)):
             recording, trace, _ = self.record(model, ids, checkpoints=checkpoints)
             self.assertEqual((recording.own_names, "logits" in trace), (own, True), checkpoints)
+
+    def test_values_that_are_made_anew_from_a_cache(self):
+        for places, prompt, more in (("bpw", 4, 3), ("bhpw", 4, 3), ("bhpw", HEADS, 1)):
+            model = Latent(places)
+            whole, cache = self.ids(1, prompt + more), Cache()
+            first, *later = whole.split([prompt, *[1] * more], 1)
+            calls = [lambda ids=ids: model(ids, past_key_values=cache) for ids in (first, *later)]
+            recording, trace, _ = self.record(model, *calls)
+            self.assertEqual(len(trace.steps), 1 + more)
+            self.same(trace, "expand", model.expand(model.embed(whole)))
+            self.same(trace, "heads", model.heads(model.embed(whole)).flatten(2))  # one token of several heads is no cache
+            self.assertFalse([note for note in recording.notes if "left out" in note], recording.notes)
 
     def test_all_positions_anew_for_each_token(self):
         model, ids = Net().eval(), self.ids(1, 9)

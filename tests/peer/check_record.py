@@ -13,6 +13,7 @@ import json
 
 import numpy as np
 import torch
+import transformers
 
 import hf_models
 import lockstep
@@ -62,6 +63,7 @@ def check(report, name, case, trace):
     found = case.judge(trace)
     lacking = [c["name"] for c in found["checkpoints"] if c["verdict"] == "missing" and c["known"]]
     good = found["parity"] and found["judged"] == 1 and not lacking and len(trace.tokens) == PROMPT + MORE - 1
+    good = good and all(len(trace[own]) == len(trace.tokens) for own in case.recording.own_names if own != "lm_head")
     report.case(name, good and trace.n_prompt == PROMPT, f"{found['headline']}; missing {lacking}; {case.recording.notes}")
 
 
@@ -73,6 +75,25 @@ def generation(report, arch, seed):
     bad = [c["name"] for c in found["checkpoints"] if c["verdict"] not in GOOD]
     report.case(f"{arch}, generation without a cache", not bad and found["judged"] == 1 and len(trace.steps) == 1
                 and len(trace.tokens) == PROMPT + MORE - 1, found["headline"])  # fmt: skip
+
+
+def fused(report, arch, seed):
+    """As users load a model: attention and experts in one call each. What that hides is told, and nothing else is missing."""
+    options = {"intermediate_size": 32, "moe_intermediate_size": 28}  # torch multiplies groups of rows of 16 bytes
+    case = Case(arch, seed, options)
+    weights = case.model.state_dict()
+    config = hf_models.config_of(arch, {**options, "attn_implementation": None})
+    case.model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    case.model.load_state_dict(weights)
+    trace = case.record(case.generate)
+    found = case.judge(trace)
+    hidden = (".v", ".q_rope", ".k_rope", ".attn_scores", ".attn_probs") + tuple(
+        f".ffn_expert_{part}" for part in ("gate", "up", "act", "out"))  # fmt: skip
+    lacking = [c["name"] for c in found["checkpoints"]
+               if c["verdict"] == "missing" and c["known"] and not c["name"].endswith(hidden)]  # fmt: skip
+    told = sum('"eager" does' in note for note in case.recording.notes)
+    report.case(f"{arch}, fused", found["parity"] and found["judged"] == 1 and not lacking
+                and told == len(case.recording.notes) and told >= 1, f"{found['headline']}; {lacking}; {case.recording.notes}")  # fmt: skip
 
 
 def batches(report, arch, seed):
@@ -137,8 +158,10 @@ def main():
         report.case(f"python/tests/{test}", done.returncode == 0)
     seed = int.from_bytes(os.urandom(2), "little")
     print(f"seed {seed}")
-    for arch in ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite"):
+    for arch in ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite", "gpt-oss", "deepseek_v2", "deepseek_v3", "qwen3moe", "olmoe"):
         report.attempt(arch, generation, report, arch, seed)
+    for arch in ("gpt-oss", "deepseek_v3", "qwen3moe"):
+        report.attempt(arch, fused, report, arch, seed)
     for arch in ("gpt2", "llama", "qwen3"):
         report.attempt(arch, batches, report, arch, seed)
     report.attempt("halves", halves, report, "llama", seed)
