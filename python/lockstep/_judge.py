@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import operator
 import os
 import tempfile
 from pathlib import Path
@@ -16,7 +17,12 @@ TraceLike = Union[PathLike, Trace, Recording]
 
 
 def _path(trace: TraceLike) -> str:
-    return os.fspath(trace.folder if isinstance(trace, (Trace, Recording)) else trace)
+    if isinstance(trace, (Trace, Recording)):
+        return str(trace.folder)
+    if not isinstance(trace, (str, os.PathLike)):
+        kind = type(trace).__name__
+        raise TypeError(f"found {kind}, expected a trace: its folder, an opened trace (lockstep.open_trace), or a recording")
+    return os.fspath(trace)
 
 
 class Fields(Mapping[str, Any]):
@@ -165,6 +171,8 @@ def flags_of(options: Mapping[str, Any]) -> List[str]:
         flag = "--" + name.rstrip("_").replace("_", "-")
         if value is None or value is False:
             continue
+        if hasattr(value, "tolist"):  # numbers of numpy or torch
+            value = value.tolist()
         if value is True:
             flags.append(flag)
         elif isinstance(value, (list, tuple, range)):
@@ -194,6 +202,13 @@ def doctor(*traces: TraceLike, model: Optional[PathLike] = None, **options: Any)
     return Diagnosis(call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1)))
 
 
+def _ids(tokens: Iterable[Any]) -> List[int]:
+    try:
+        return [operator.index(token) for token in tokens]
+    except TypeError:
+        raise TypeError("run: tokens are no whole numbers in a row, expected ids such as [1, 2, 3]") from None
+
+
 def run(
     prompt: Optional[str] = None,
     *,
@@ -208,7 +223,9 @@ def run(
     """
     if (prompt is None) == (tokens is None):
         raise ValueError("run: give a prompt or tokens")
-    given = {"model": model, "tokens": None if tokens is None else [int(token) for token in tokens], "trace": trace}
+    if prompt is not None and not isinstance(prompt, str):
+        raise TypeError(f"run: the prompt is of type {type(prompt).__name__}, expected a text; token ids go by tokens=")
+    given = {"model": model, "tokens": None if tokens is None else _ids(tokens), "trace": trace}
     arguments = ["run", "--json", *flags_of({**given, **options})]
     return Generation(call_json(arguments if prompt is None else [*arguments, f"--prompt={prompt}"]),
                       None if trace is None else os.fspath(trace))  # fmt: skip

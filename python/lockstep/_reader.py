@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import difflib
 import json
 import os
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
         except OSError as problem:
-            raise TraceError(f"{path}: {problem.strerror}") from problem
+            raise TraceError(f"{path}: {problem.strerror}; expected the folder of a trace") from problem
         except ValueError as problem:
             raise TraceError(f"{path}: no JSON: {problem}") from problem
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -195,8 +196,14 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
     def __len__(self) -> int:
         return len(self.checkpoints)
 
+    def _checkpoint(self, name: str) -> Checkpoint:
+        if name in self.checkpoints:
+            return self.checkpoints[name]
+        near = difflib.get_close_matches(str(name), self.checkpoints, n=3) or list(self.checkpoints)[:3]
+        raise KeyError(f"{self.folder} has no {name!r}; it has {', '.join([*near, '...']) if near else 'no checkpoints'}")
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        checkpoint = self.checkpoints[name]
+        checkpoint = self._checkpoint(name)
         parts = [value for _, value in self._values(checkpoint)]
         if any(value.ndim == 3 for value in parts):
             raise TraceError(f"{name} has rows of different lengths: use row() or value()")
@@ -207,7 +214,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
     def positions(self, name: str) -> npt.NDArray[np.int64]:
         """The absolute position of each row of `trace[name]`."""
         ranges = []
-        for step, value in self._values(self.checkpoints[name]):
+        for step, value in self._values(self._checkpoint(name)):
             rows = value.shape[1] if value.ndim == 3 else value.shape[0]
             end = step.first_position + step.tokens  # fewer rows than tokens: the last ones
             ranges.append(np.arange(end - rows, end, dtype=np.int64))
@@ -218,7 +225,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
 
         KeyError where the trace does not have them.
         """
-        checkpoint = self.checkpoints[name]
+        checkpoint = self._checkpoint(name)
         for step in self.steps:
             index = position - step.first_position
             if not 0 <= index < step.tokens:
@@ -238,7 +245,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
         """What one step (an index into `steps`) recorded, as stored. KeyError where nothing."""
         if not -len(self.steps) <= step < len(self.steps):
             raise KeyError(f"step {step} of {len(self.steps)}")
-        found = self._value(self.steps[step], self.checkpoints[name])
+        found = self._value(self.steps[step], self._checkpoint(name))
         if found is None:
             raise KeyError(f"{name} was not recorded in step {step}")
         return found

@@ -65,8 +65,17 @@ class JudgeTest(unittest.TestCase):
         self.assertIsNone(told.trace)
         self.assertEqual(told.text, lockstep.run("-p it's odd\n", model=MODEL, max_tokens=2, temp=0.5, seed=3)["text"])
         for wrong in ({}, {"prompt": "a", "tokens": [1]}):
-            with self.assertRaises(ValueError):
+            with self.assertRaisesRegex(ValueError, "^run: give a prompt or tokens$"):
                 lockstep.run(**wrong)
+        for wrong, message in (
+            ({"prompt": [1, 2]}, "^run: the prompt is of type list, expected a text; token ids go by tokens=$"),
+            ({"tokens": [1.5]}, r"^run: tokens are no whole numbers in a row, expected ids such as \[1, 2, 3\]$"),
+            ({"tokens": [[1, 2]]}, "^run: tokens are no whole numbers"),
+            ({"tokens": 7}, "^run: tokens are no whole numbers"),
+        ):
+            with self.assertRaisesRegex(TypeError, message):
+                lockstep.run(model=MODEL, **wrong)
+        self.assertEqual(lockstep.run(model=MODEL, tokens=np.array(PROMPT), max_tokens=3).tokens, self.made.tokens)
 
     def test_parity(self):
         for pair in ((self.good, self.good), (str(self.good), lockstep.open_trace(self.good))):
@@ -121,6 +130,9 @@ class JudgeTest(unittest.TestCase):
             self.assertNotIn("'lockstep help", str(raised.exception))
         with self.assertRaisesRegex(lockstep.LockstepError, "bogus"):
             lockstep.compare(self.good, self.good, bogus=1)
+        for call in (lockstep.compare, lockstep.assert_parity, lockstep.doctor):
+            with self.assertRaisesRegex(TypeError, r"^found ndarray, expected a trace: its folder, an opened trace"):
+                call(self.good, np.zeros(3))
 
     @unittest.skipIf(pytest is None, "pytest is not installed")
     def test_the_plugin(self):
@@ -172,8 +184,10 @@ class ProgramTest(unittest.TestCase):
             yield
 
     def test_flags(self):
-        given = {"min_coverage": 0.5, "positions": range(2), "no_mmap": True, "off": False, "none": None, "p": Path("a b")}
-        self.assertEqual(_judge.flags_of(given), ["--min-coverage=0.5", "--positions=0,1", "--no-mmap", "--p=a b"])
+        given = {"min_coverage": 0.5, "positions": range(2), "no_mmap": True, "off": False, "none": None, "p": Path("a b"),
+                 "rows": np.arange(3), "top": np.float64(0.25)}  # fmt: skip
+        wanted = ["--min-coverage=0.5", "--positions=0,1", "--no-mmap", "--p=a b", "--rows=0,1,2", "--top=0.25"]
+        self.assertEqual(_judge.flags_of(given), wanted)
 
     def test_messages(self):
         for body, message in (

@@ -145,6 +145,12 @@ class TraceTest(unittest.TestCase):
         for step in (1, -2):
             with self.assertRaisesRegex(KeyError, f"step {step} of 1"):
                 read.value("x", step)
+        for look in (lambda: read["blk.0.q"], lambda: read.row("y", 0), lambda: read.value("y", 0), lambda: read.positions("y")):
+            with self.assertRaisesRegex(KeyError, r"has no '(blk.0.q|y)'; it has x, \.\.\."):
+                look()
+        for folder in (self.folder / "none", self.folder / "manifest.json"):
+            with self.assertRaisesRegex(lockstep.TraceError, "manifest.json: No.* directory; expected the folder of a trace$"):
+                lockstep.open_trace(folder)
         with self.assertRaises(FileExistsError):
             lockstep.TraceWriter(self.folder, engine="test")
         with lockstep.TraceWriter(self.folder / "new", engine="test") as trace:
