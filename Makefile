@@ -17,7 +17,7 @@ help:
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure, more'
 	@echo '                random rounds, longer fuzzing, threads under ThreadSanitizer, reports in a browser'
-	@echo '                (Chromium), suites on Ray and Slurm'
+	@echo '                (Chromium), suites on Ray and Slurm, the wheel'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
 	@echo '                learn stays in CORPUS=build-asan/corpus'

@@ -1,12 +1,15 @@
 """A wheel in an empty environment, outside the source tree: the program, its models, the package, capture and pytest's plugin work.
 
 usage: wheel_test.py [WHEEL [PYTHON...]]   without a wheel: scripts/wheel builds it
-It is tried with every Python from 3.9 on that is named, or that is in PATH or pyenv.
+       wheel_test.py --program PROGRAM [PYTHON...]   a wheel around a program that was built before: for this machine alone
+It is tried with every Python from 3.9 on that is named, or that is in PATH or pyenv; with the newest one also in a notebook, with pandas and pytest.
+Exits with 77 (skipped) where pip can download nothing.
 """
 
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -43,12 +46,45 @@ assert found.first_defect.checkpoint == "blk.1.k", found
 assert lockstep.open_trace("mineTrue.trace").manifest["model"]["fingerprint"]
 """
 
+WITH_OTHERS = """
+import nbclient, nbformat, pathlib, sys
+import lockstep
+found = lockstep.compare("truth.trace", "mineTrue.trace")
+table = found.to_dataframe()
+assert table.loc[table["name"] == "blk.1.k", "verdict"].tolist() == ["defect"], table
+assert len(table) == len(found.checkpoints) and "<iframe" in found._repr_html_()
+notebook = nbformat.read(sys.argv[1], 4)
+nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(pathlib.Path(sys.argv[1]).parent)}}).execute()
+shown = [output["data"] for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
+assert any("<iframe" in data.get("text/html", "") for data in shown), shown
+"""
+
+TESTS = """
+def test_right(lockstep_parity):
+    assert lockstep_parity("truth.trace", "mineFalse.trace").verdict == "exact"
+
+def test_wrong(lockstep_parity):
+    lockstep_parity("truth.trace", "mineTrue.trace")
+"""
+
 
 def run(*command, **options):
     done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     if done.returncode != 0:
+        if "No matching distribution" in done.stdout or "Could not fetch" in done.stdout:
+            print(f"skipped: pip cannot download what is needed: {done.stdout[-500:]}")
+            raise SystemExit(SKIPPED)
         raise SystemExit(f"{' '.join(map(str, command))[:300]}: exit status {done.returncode}\n{done.stdout}")
     return done.stdout
+
+
+def around(program, folder):
+    """A wheel with a program that was built before."""
+    run(sys.executable, "-m", "venv", folder / "tools")
+    run(folder / "tools/bin/pip", "wheel", ROOT, "--quiet", "--disable-pip-version-check", "--no-deps", "-w", folder,
+        f"--config-settings=build-dir={folder}/build", f"--config-settings=cmake.define.LOCKSTEP_PROGRAM={program.resolve()}")  # fmt: skip
+    (wheel,) = folder.glob("lockstep-*.whl")
+    return wheel
 
 
 def pythons(named):
@@ -95,7 +131,18 @@ def dynamic_strings(elf):
     return b""
 
 
-def check(python, wheel, root):
+def check_with_others(root, options):
+    """pandas, a notebook and pytest beside the package."""
+    run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pandas", "pytest", "nbclient", "ipykernel", **options)
+    shutil.copytree(ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    run("python", "-c", WITH_OTHERS, root / "examples/find_a_bug.ipynb", **options)
+    (root / "test_mine.py").write_text(TESTS)
+    told = subprocess.run(["python", "-m", "pytest", "--lockstep-report=pages", "test_mine.py"], capture_output=True, text=True, **options)
+    assert told.returncode == 1 and "1 failed, 1 passed" in told.stdout and "blk.1.k" in told.stdout, told
+    assert sorted(page.name for page in root.glob("pages/*")) == ["test_mine.py_test_right.html", "test_mine.py_test_wrong.html"]
+
+
+def check(python, wheel, root, with_others):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LOCKSTEP", "LD_"))}
     environment.update(HOME=str(root / "home"), CUDA_VISIBLE_DEVICES="")
     run(python, "-m", "venv", root / "empty")
@@ -114,22 +161,24 @@ def check(python, wheel, root):
     assert told.returncode == 2 and "torch" in told.stderr, told
     run("python", "-c", "import importlib.metadata as m; e = [e for e in m.distribution('lockstep').entry_points "
         "if e.group == 'pytest11']; assert e[0].value == 'lockstep.pytest_plugin'", **options)  # fmt: skip
+    assert "Cause: " in run("lockstep", "demo", "bug", **options)
+    if with_others:
+        check_with_others(root, options)
 
 
 def main():
-    try:
-        wheel = Path(sys.argv[1] if len(sys.argv) > 1 else run(ROOT / "scripts/wheel").strip().splitlines()[-1])
-    except SystemExit as problem:
-        if "No matching distribution" in str(problem) or "Could not fetch" in str(problem):
-            print(f"skipped: the tools that build wheels cannot be installed here: {problem}")
-            return SKIPPED
-        raise
-    wheel = wheel if wheel.is_absolute() else ROOT / wheel
-    check_name(wheel)
-    for version, python in sorted(pythons(sys.argv[2:]).items()):
-        with tempfile.TemporaryDirectory() as folder:
-            check(python, wheel, Path(folder))
-        print(f"{wheel.name} works with Python {version[0]}.{version[1]}")
+    named = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        if named[:1] == ["--program"]:
+            wheel, named = around(Path(named[1]), Path(folder)), named[2:]
+        else:
+            wheel, named = ROOT / (named[0] if named else run(ROOT / "scripts/wheel").strip().splitlines()[-1]), named[1:]
+        check_name(wheel)
+        found = sorted(pythons(named).items())
+        for version, python in found:
+            with tempfile.TemporaryDirectory() as root:
+                check(python, wheel, Path(root), version == found[-1][0])
+            print(f"{wheel.name} works with Python {version[0]}.{version[1]}")
     return 0
 
 
