@@ -45,7 +45,9 @@ class Action(unittest.TestCase):
         done = self.act(REFERENCE="a trace", SUSPECT="none")
         self.assertEqual(done.returncode, 2)
         self.assertIn("none", done.stderr)
-        self.assertNotEqual(self.act(REFERENCE="a trace").returncode, 0)
+        for given in ({}, {"REFERENCE": "a trace"}, {"SUSPECT": "a trace"}):
+            done = self.act(**given)
+            self.assertEqual((done.returncode, done.stderr), (2, "parity: give suite:, or reference: and suspect:\n"))
 
     def test_suite(self):
         (self.root / "a suite.toml").write_text('[engine.none]\ncommand = "false {trace}"\n[[case]]\nmodel = "haiku"\ntokens = [[635, 326]]\n'
