@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json_reader.h"
+#include "base/text.h"
 #include "tokenizer/pre_tokenizers.h"
 #include "tokenizer/vocab.h"
 
@@ -33,6 +34,20 @@ Result<bool> flag_or(const JsonReader& reader, bool otherwise) {
 void replace(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
+}
+
+// A pattern with numbers in place of its characters beyond ASCII, as our table has them.
+std::string numbered(std::string_view pattern) {
+  std::string out;
+  for (size_t at = 0; at < pattern.size();) {
+    const Utf8Char here = utf8_char(pattern, at);
+    if (here.code < 0x80)
+      out += pattern[at];
+    else
+      out += fmt::format("\\x{{{:x}}}", here.code);
+    at += static_cast<size_t>(std::max(1, here.length));
+  }
+  return out;
 }
 
 class Reader {
@@ -170,21 +185,60 @@ class Reader {
         LS_TRY(std::string pattern, step["pattern"]["Regex"].text());
         replace(pattern, "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
                 "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])");
-        patterns.push_back(std::move(pattern));
+        patterns.push_back(numbered(pattern));
       } else {
         return step["type"].wrong("ByteLevel, Split or Digits");
       }
     }
     LS_TRY(const bool whole_words, flag_or(model_["ignore_merges"], false));
+    std::string other;  // but for the rule for whole words
     for (const std::string_view name :
          {"gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "qwen35", "tekken", "gpt-4o",
-          "seed-coder", "bailingmoe", "falcon", "bloom", "viking"}) {
+          "deepseek-llm", "deepseek-coder", "deepseek-v3", "seed-coder", "bailingmoe", "falcon",
+          "bloom", "viking"}) {
       const auto* known = tokenizer::find_pre_tokenizer(name);
-      if (known->whole_words == whole_words && std::ranges::equal(known->patterns, patterns))
-        return std::string(name);
+      if (!std::ranges::equal(known->patterns, patterns)) continue;
+      if (known->whole_words == whole_words) return std::string(name);
+      other = name;
     }
+    if (!other.empty() && merges_make_every_token()) return other;
     return root_["pre_tokenizer"].wrong(
         fmt::format("patterns that are known; ignore_merges is {}", whole_words));
+  }
+
+  // A word that is a token becomes that token by its merges too: the rule that takes words whole
+  // changes nothing.
+  bool merges_make_every_token() const {
+    std::unordered_map<std::string, size_t> ranks;
+    for (size_t i = 0; i < merges_.size(); ++i)
+      ranks.emplace(merges_[i].first + ' ' + merges_[i].second, i);
+    return std::ranges::all_of(ids_, [&](const auto& token) {
+      return types_[static_cast<size_t>(token.second)] !=
+                 static_cast<int32_t>(TokenType::kNormal) ||
+             merges_make(token.first, ranks);
+    });
+  }
+
+  static bool merges_make(const std::string& text,
+                          const std::unordered_map<std::string, size_t>& ranks) {
+    std::vector<std::string> parts;
+    for (const char byte : text) {
+      if ((static_cast<unsigned char>(byte) & 0xc0U) != 0x80U) parts.emplace_back();
+      parts.back() += byte;
+    }
+    while (parts.size() > 1) {
+      size_t best = ranks.size(), place = 0;
+      for (size_t i = 0; i + 1 < parts.size(); ++i)
+        if (const auto found = ranks.find(parts[i] + ' ' + parts[i + 1]);
+            found != ranks.end() && found->second < best) {
+          best = found->second;
+          place = i;
+        }
+      if (best == ranks.size()) return false;
+      parts[place] += parts[place + 1];
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+    }
+    return true;
   }
 
   // SentencePiece's: texts with a mark for spaces, bytes for what the vocabulary lacks.

@@ -54,6 +54,37 @@ std::vector<T> list(const std::vector<gguf::Entry>& entries, const std::string& 
   return std::get<std::vector<T>>(at<gguf::Array>(entries, key).items);
 }
 
+// Where merges make every token, it is the same whether words are taken whole.
+TEST(TokenizerJson, WholeWordsMayChangeNothing) {
+  json tokenizer = byte_level();
+  tokenizer["model"]["ignore_merges"] = true;
+  const auto read_one = read(tokenizer);
+  ASSERT_TRUE(read_one.ok()) << read_one.error().message;
+  EXPECT_EQ(at<std::string>(*read_one, "pre"), "gpt-2");
+}
+
+TEST(TokenizerJson, CharactersOfPatternsMayStandThemselves) {
+  const auto split = [](const char* pattern) {
+    return json{{"type", "Split"},
+                {"pattern", {{"Regex", pattern}}},
+                {"behavior", "Isolated"},
+                {"invert", false}};
+  };
+  json tokenizer = byte_level();
+  tokenizer["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {split("[\\r\\n]"),
+        split("\\s?\\p{L}+"),
+        split("\\s?\\p{P}+"),
+        split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
+        {{"type", "Digits"}, {"individual_digits", true}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const auto found = read(tokenizer);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(at<std::string>(*found, "pre"), "deepseek-coder");
+}
+
 TEST(TokenizerJson, OfByteLevels) {
   json tokenizer = byte_level();
   tokenizer["post_processor"] = {
@@ -101,6 +132,7 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
             "t.json: normalizer.type: found \"Lowercase\", expected \"NFC\", or no normalizer");
   tokenizer = byte_level();
   tokenizer["model"]["ignore_merges"] = true;
+  tokenizer["model"]["vocab"]["bab"] = 3;  // which no merge makes
   EXPECT_EQ(problem(tokenizer),
             "t.json: pre_tokenizer: found an object of 2, expected patterns "
             "that are known; ignore_merges is true");

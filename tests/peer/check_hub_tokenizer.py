@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import unicodedata
 
@@ -22,6 +23,26 @@ LLAMA3 = (CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]
 QWEN2 = CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+GPT4O = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTION}?|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{CONTRACTION}?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")  # fmt: skip
+DEEPSEEK_V3 = [
+    r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+    r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+''' r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+]  # fmt: skip
+DEEPSEEK_CJK = "[一-龥\u0800-一가-\ud7ff]+"
+DEEPSEEK_CODER = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK]
+
+
+def deepseek_llm():
+    """The class of its letters is long; it stands in our table, with characters by their numbers."""
+    source = (ROOT / "src/tokenizer/pre_tokenizers.cpp").read_text().split("kDeepseekLlm = {")[1]
+    lines = re.findall(r'R"\((.*?)\)"\n', source.split('R"(]+)"')[0])
+    letters = re.sub(r"\\x\{([0-9a-f]+)\}", lambda match: chr(int(match[1], 16)), "".join(lines) + "]+")
+    return [r"[\r\n]", letters, r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", DEEPSEEK_CJK]
+
+
 def corpus(rng):
     yield from (ROOT / "README.md").read_text().splitlines()
     yield from (ROOT / "ARCHITECTURE.md").read_text().splitlines()
@@ -35,7 +56,7 @@ def template(tokenizer, begin, end):
     return processors.TemplateProcessing(single=" ".join(pieces), special_tokens=special)
 
 
-def byte_level(rng, cut, *, whole_words=False, begin=None, end=None, nfc=False):
+def byte_level(rng, cut, *, digits=None, whole_words=False, begin=None, end=None, nfc=False):
     tokenizer = Tokenizer(models.BPE(ignore_merges=whole_words))
     levels = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in (None, "digits"))
     if cut == "digits":
@@ -43,7 +64,9 @@ def byte_level(rng, cut, *, whole_words=False, begin=None, end=None, nfc=False):
     elif cut is None:
         tokenizer.pre_tokenizer = levels
     else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(cut), "isolated"), levels])
+        steps = [pre_tokenizers.Split(Regex(each), "isolated") for each in (cut if isinstance(cut, list) else [cut])]
+        steps += [] if digits is None else [pre_tokenizers.Digits(individual_digits=digits)]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, levels])
     if nfc:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
@@ -56,7 +79,7 @@ def byte_level(rng, cut, *, whole_words=False, begin=None, end=None, nfc=False):
     return tokenizer
 
 
-def pieces(rng, prefix):
+def pieces(rng, prefix, added=()):
     """As SentencePiece has it: every pair that makes a token is a merge, better tokens first."""
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "▁")
@@ -72,6 +95,7 @@ def pieces(rng, prefix):
     steps = [normalizers.Prepend("▁")] if prefix else []
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in ("<unk>", "<s>", "</s>")])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     tokenizer.post_processor = template(tokenizer, "<s>", None)
     return tokenizer
 
@@ -115,6 +139,12 @@ def main():
         ("llama 3", lambda rng: byte_level(rng, LLAMA3, whole_words=True, begin=begin), SPECIALS, False),
         ("llama 3 without whole words", lambda rng: byte_level(rng, LLAMA3, begin=begin, end=end), SPECIALS, False),
         ("qwen2", lambda rng: byte_level(rng, QWEN2, nfc=True), SPECIALS, True),
+        ("gpt-4o", lambda rng: byte_level(rng, GPT4O), SPECIALS, False),
+        ("gpt-4o that takes words whole", lambda rng: byte_level(rng, GPT4O, whole_words=True), SPECIALS, False),
+        ("deepseek V3", lambda rng: byte_level(rng, DEEPSEEK_V3, begin=begin), SPECIALS, False),
+        ("deepseek coder", lambda rng: byte_level(rng, DEEPSEEK_CODER, digits=True, begin=begin), SPECIALS, False),
+        ("deepseek LLM", lambda rng: byte_level(rng, deepseek_llm(), digits=False, begin=begin), SPECIALS, False),
+        ("gemma", lambda rng: pieces(rng, False, ["\n\n", "▁▁▁", "<start_of_turn>"]), llama, False),
         ("pieces", lambda rng: pieces(rng, True), llama, False),
         ("pieces without a space before", lambda rng: pieces(rng, False), llama, False),
     ):
