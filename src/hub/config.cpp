@@ -49,7 +49,8 @@ Result<void> read_numbers(const Settings& in, std::span<const Number> numbers, K
   for (const Number& number : numbers) {
     if (number.kind == Number::Kind::kCount) {
       const bool other = !number.other.empty() && !in.has(number.hub) && in.has(number.other);
-      LS_TRY(const std::optional<int64_t> value, in.count(other ? number.other : number.hub));
+      LS_TRY(const std::optional<int64_t> value,
+             in.count(other ? number.other : number.hub, number.may_be_zero ? 0 : 1));
       if (value) keys.count(number.gguf, *value);
       if (!value && number.required) return in.at(number.hub).wrong("a whole number");
       continue;
@@ -108,16 +109,18 @@ Result<void> check_unrotated(const Settings& in, const Config& out) {
   return {};
 }
 
-// Quantized weights: eight-bit floats with a scale for each block are supported.
+// Quantized weights: eight-bit floats with a scale for each block are supported, and the experts of
+// gpt-oss in four-bit ones, whose tensors say all there is to know.
 Result<void> read_quantization(const JsonReader& root, const JsonReader& config, Config& out) {
   for (const JsonReader& at : {root["quantization_config"], config["quantization_config"]}) {
     if (!at.present()) continue;
     LS_TRY_VOID(at.object());
     LS_TRY(const std::string method, at["quant_method"].text_or(""));
+    if (method == "mxfp4") continue;
     if (method != "fp8")
       return at["quant_method"].wrong(
-          "\"fp8\" with weight_block_size, or no quantization_config: other quantized weights are "
-          "not supported");
+          "\"fp8\" with weight_block_size, \"mxfp4\", or no quantization_config: other quantized "
+          "weights are not supported");
     LS_TRY(const std::string format, at["fmt"].text_or("e4m3"));
     if (format != "e4m3" && format != "float8_e4m3fn") return at["fmt"].wrong("\"e4m3\"");
     LS_TRY(const std::vector<JsonReader> sizes, at["weight_block_size"].items());
@@ -150,12 +153,16 @@ Result<Config> read_config(std::string_view text, const std::string& source) {
   out.kv_heads = kv_heads.value_or(out.heads);
   keys.count("block_count", out.layers);
   if (!gpt2) LS_TRY_VOID(read_numbers(in, common_numbers(), keys));
+  if (!gpt2 && !out.family->latent) LS_TRY_VOID(read_numbers(in, head_numbers(), keys));
+  LS_TRY_VOID(read_latent(in, out));
   LS_TRY_VOID(read_numbers(in, out.family->numbers, keys));
   LS_TRY_VOID(read_flags(in, keys));
   LS_TRY(const int64_t width, in.needed_count(gpt2 ? "n_embd" : "hidden_size"));
   if (gpt2 && !in.has("n_inner")) keys.count("feed_forward_length", 4 * width);
 
-  LS_TRY(const std::optional<int64_t> own_size, in.count("head_dim"));
+  // What is rotated is a head, or in latent attention a row of its own.
+  LS_TRY(const std::optional<int64_t> own_size,
+         in.count(out.family->latent ? "qk_rope_head_dim" : "head_dim"));
   const int64_t head_size = own_size.value_or(width / out.heads);
   LS_TRY_VOID(check_query_scale(in, out, width, head_size));
   LS_TRY_VOID(check_unrotated(in, out));

@@ -25,6 +25,10 @@ struct Config {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
+  int64_t more_layers = 0;  // behind these, which guess tokens further on and are not used
+  // Of latent attention: how many numbers of a head's key do not rotate, and those of its value.
+  int64_t still_size = 0;
+  int64_t value_size = 0;
   // Of weights in eight-bit floats: how many numbers share a scale. 0: there are none.
   int64_t block_rows = 0;
   int64_t block_columns = 0;

@@ -26,6 +26,9 @@ class Keys {
 // Which layers have a window, and how many positions it has.
 Result<void> read_window(const Settings& in, Config& out);
 
+// Sizes of latent attention, and how its models choose experts.
+Result<void> read_latent(const Settings& in, Config& out);
+
 // Base, part of the head, extension of the context.
 Result<void> read_rope(const Settings& in, int64_t head_size, Config& out);
 

@@ -79,10 +79,13 @@ double yarn_magnitude(double factor, double scale) {
 }
 
 Result<void> read_yarn(const Settings& in, const RopeSettings& rope, Keys& keys) {
-  if (const JsonReader truncate = rope.at("truncate"); truncate.present()) {
-    LS_TRY(const bool whole, truncate.boolean());
-    if (!whole) return truncate.wrong("true: GGUF files have no key for it");
+  const JsonReader truncate = rope.at("truncate");
+  bool whole = true;
+  if (truncate.present()) {
+    LS_TRY(whole, truncate.boolean());
   }
+  if (whole != in.family().yarn_whole_pairs)
+    return truncate.wrong(fmt::format("{}: GGUF files have no key for it", !whole));
   LS_TRY(const int64_t original, rope.original_context());
   double factor = 0;
   if (rope.at("factor").present()) {
@@ -105,8 +108,11 @@ Result<void> read_yarn(const Settings& in, const RopeSettings& rope, Keys& keys)
   if (scale.value_or(0) != 0 && scale_all.value_or(0) != 0)
     magnitude = yarn_magnitude(factor, *scale) / yarn_magnitude(factor, *scale_all);
   LS_TRY(magnitude, rope.real_or("attention_factor", magnitude));
-  // Readers of GGUF files sharpen too: the key is what comes on top of that.
-  const double own = 1 + 0.1 * std::log(factor);
+  // Readers of GGUF files sharpen too: the key is what comes on top of that. Latent attention
+  // sharpens all scores instead, where it is told to.
+  const bool all_scores = in.family().latent && scale_all.value_or(0) != 0;
+  if (all_scores) keys.real("rope.scaling.yarn_log_multiplier", 0.1 * *scale_all);
+  const double own = all_scores ? 1 : 1 + 0.1 * std::log(factor);
   if (!(own > 0) || !std::isfinite(magnitude / own))
     return rope.at("factor").wrong("a factor that extends the context");
   if (const auto more = static_cast<float>(magnitude / own); more != 1.0F)
@@ -160,6 +166,9 @@ Result<void> read_scaling(const Settings& in, const RopeSettings& rope, double b
   Keys keys(out);
   LS_TRY(const std::string type, rope.type());
   if (type == "default") return {};
+  if (const JsonReader sharpened = rope.at("mscale_all_dim");
+      in.family().latent && type != "yarn" && sharpened.present())
+    return sharpened.wrong("none without yarn: GGUF files have no key for it");
   if (type == "linear") {
     LS_TRY(const double factor, rope.positive("factor"));
     keys.put("rope.scaling.type", type);
@@ -192,6 +201,8 @@ Result<void> read_rope(const Settings& in, int64_t head_size, Config& out) {
   JsonReader object =
       in.at("rope_parameters").present() ? in.at("rope_parameters") : in.at("rope_scaling");
   if (object.present()) LS_TRY_VOID(object.object());
+  if (!object.present() && in.family().rope_needed)
+    return in.at("rope_scaling").wrong("an object that says how positions are rotated");
   const JsonReader windowed = object["sliding_attention"];
   if (windowed.present()) LS_TRY_VOID(windowed.object());
   if (object["full_attention"].present()) object = object["full_attention"];

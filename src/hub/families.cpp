@@ -99,7 +99,40 @@ constexpr TensorNames kExpertTensors = {
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     LS_JOINED_EXPERTS,
 };
+constexpr TensorNames kDeepseekTensors = {
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.q_b_proj", "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+    {"self_attn.kv_b_proj", "attn_k_b", Change::kKeysOfHeads},
+    {"self_attn.kv_b_proj", "attn_v_b", Change::kValuesOfHeads},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.experts.*.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.*.up_proj", "ffn_up_exps"},
+    {"mlp.experts.*.down_proj", "ffn_down_exps"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    LS_JOINED_EXPERTS,
+};
 #undef LS_JOINED_EXPERTS
+// Gate and up of gpt-oss take turns. Its experts are stored in four bits, as blocks of 32 numbers
+// and their scales, or as numbers in columns.
+constexpr TensorNames kGptOssTensors = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_gate_exps.weight", Change::kEvenRows},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_up_exps.weight", Change::kOddRows},
+    {"mlp.experts.down_proj_blocks", "ffn_down_exps.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight", Change::kTransposeEven},
+    {"mlp.experts.gate_up_proj", "ffn_up_exps.weight", Change::kTransposeOdd},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight", Change::kTranspose},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias", Change::kEvenRows},
+    {"mlp.experts.gate_up_proj_bias", "ffn_up_exps.bias", Change::kOddRows},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
+};
 constexpr TensorNames kGraniteMoeTensors = {
     {"self_attn.q_proj", "attn_q", Change::kPairHeads},
     {"self_attn.k_proj", "attn_k", Change::kPairKvHeads},
@@ -120,10 +153,12 @@ constexpr Numbers kCommonNumbers = {
     {"hidden_size", "embedding_length"},
     {"intermediate_size", "feed_forward_length"},
     {"num_attention_heads", "attention.head_count"},
+    {.hub = "vocab_size", .gguf = "vocab_size", .required = false},
+};
+constexpr Numbers kHeadNumbers = {
     {.hub = "num_key_value_heads", .gguf = "attention.head_count_kv", .required = false},
     {.hub = "head_dim", .gguf = "attention.key_length", .required = false},
     {.hub = "head_dim", .gguf = "attention.value_length", .required = false},
-    {.hub = "vocab_size", .gguf = "vocab_size", .required = false},
 };
 constexpr Numbers kRmsNumbers = {{"rms_norm_eps", kRmsEpsilon, kReal}};
 constexpr Numbers kLayerNormNumbers = {{"layer_norm_eps", kLayerEpsilon, kReal}};
@@ -169,6 +204,22 @@ constexpr Numbers kGraniteMoeNumbers = {
     {.hub = "shared_intermediate_size",
      .gguf = "expert_shared_feed_forward_length",
      .required = false},
+};
+constexpr Numbers kGptOssNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "num_local_experts", .gguf = "expert_count", .other = "num_experts"},
+    {.hub = "num_experts_per_tok", .gguf = "expert_used_count", .other = "experts_per_token"},
+    {"intermediate_size", "expert_feed_forward_length"},
+};
+constexpr Numbers kDeepseekNumbers = {
+    {"rms_norm_eps", kRmsEpsilon, kReal},
+    {.hub = "q_lora_rank", .gguf = "attention.q_lora_rank", .required = false},
+    {.hub = "n_routed_experts", .gguf = "expert_count", .other = "num_experts"},
+    {"num_experts_per_tok", "expert_used_count"},
+    {"n_shared_experts", "expert_shared_count"},
+    {"moe_intermediate_size", "expert_feed_forward_length"},
+    {.hub = "first_k_dense_replace", .gguf = "leading_dense_block_count", .may_be_zero = true},
+    {"routed_scaling_factor", "expert_weights_scale", kReal},
 };
 constexpr Numbers kGemmaNumbers = {
     {"rms_norm_eps", kRmsEpsilon, kReal},
@@ -231,6 +282,41 @@ constexpr Defaults kGraniteMoeDefaults = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6},      {"embedding_multiplier", 1},
     {"residual_multiplier", 1},        {"attention_multiplier", 1}, {"logits_scaling", 1},
     {"num_local_experts", 8},          {"num_experts_per_tok", 2}};
+constexpr Defaults kGptOssDefaults = {{"max_position_embeddings", 131072},
+                                      {"rms_norm_eps", 1e-5},
+                                      {"num_key_value_heads", 8},
+                                      {"head_dim", 64},
+                                      {"num_local_experts", 128},
+                                      {"num_experts_per_tok", 4},
+                                      {"sliding_window", 128}};
+constexpr Defaults kDeepseek2Defaults = {{"max_position_embeddings", 2048},
+                                         {"rms_norm_eps", 1e-6},
+                                         {"kv_lora_rank", 512},
+                                         {"q_lora_rank", 1536},
+                                         {"qk_nope_head_dim", 128},
+                                         {"qk_rope_head_dim", 64},
+                                         {"v_head_dim", 128},
+                                         {"n_routed_experts", 64},
+                                         {"n_shared_experts", 2},
+                                         {"moe_intermediate_size", 1407},
+                                         {"first_k_dense_replace", 0},
+                                         {"routed_scaling_factor", 1}};
+constexpr Defaults kDeepseek3Defaults = {{"max_position_embeddings", 4096},
+                                         {"rms_norm_eps", 1e-6},
+                                         {"kv_lora_rank", 512},
+                                         {"q_lora_rank", 1536},
+                                         {"qk_nope_head_dim", 128},
+                                         {"qk_rope_head_dim", 64},
+                                         {"v_head_dim", 128},
+                                         {"n_routed_experts", 256},
+                                         {"n_shared_experts", 1},
+                                         {"num_experts_per_tok", 8},
+                                         {"moe_intermediate_size", 2048},
+                                         {"first_k_dense_replace", 3},
+                                         {"routed_scaling_factor", 2.5},
+                                         {"n_group", 8},
+                                         {"topk_group", 4},
+                                         {"num_nextn_predict_layers", 1}};
 constexpr Defaults kPhi3Defaults = {{"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-5}};
 constexpr Defaults kGraniteDefaults = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6},      {"embedding_multiplier", 1},
@@ -274,6 +360,24 @@ constexpr Flags kQwen2MoeFlags = {{"norm_topk_prob", "expert_weights_norm", fals
 constexpr Flags kQwen3MoeFlags = {{"norm_topk_prob", "expert_weights_norm", false, true}};
 constexpr Demands kQwenMoeDemands = {
     {"hidden_act", R"("silu" "swish")"}, {"decoder_sparse_step", "1"}, {"mlp_only_layers", "[]"}};
+constexpr Demands kGptOssDemands = {{"hidden_act", R"("silu" "swish")"},
+                                    {"swiglu_alpha", "1.702"},
+                                    {"swiglu_limit", "7.0 7"},
+                                    {"attention_bias", "true"}};
+constexpr Flags kDeepseek3Flags = {{"norm_topk_prob", "expert_weights_norm", true, false}};
+constexpr Demands kDeepseek2Demands = {{"hidden_act", R"("silu" "swish")"},
+                                       {"attention_bias", "false"},
+                                       {"mlp_bias", "false"},
+                                       {"moe_layer_freq", "1"},
+                                       {"norm_topk_prob", "false"},
+                                       {"scoring_func", R"("softmax")"},
+                                       {"topk_method", R"("greedy" "group_limited_greedy")"}};
+constexpr Demands kDeepseek3Demands = {{"hidden_act", R"("silu" "swish")"},
+                                       {"attention_bias", "false"},
+                                       {"moe_layer_freq", "1"},
+                                       {"rope_interleave", "true"},
+                                       {"scoring_func", R"("sigmoid")"},
+                                       {"topk_method", R"("noaux_tc")"}};
 constexpr Demands kOlmoeDemands = {{"hidden_act", R"("silu" "swish")"}, {"clip_qkv", "null"}};
 
 #define LS_GELU R"("gelu_pytorch_tanh" "gelu_new")"
@@ -447,6 +551,33 @@ constexpr Family kFamilies[] = {
      .numbers = kGraniteMoeNumbers,
      .defaults = kGraniteMoeDefaults,
      .demands = kSilu},
+    {.model_type = "gpt_oss",
+     .architecture = "gpt-oss",
+     .tensors = kGptOssTensors,
+     .numbers = kGptOssNumbers,
+     .defaults = kGptOssDefaults,
+     .demands = kGptOssDemands,
+     .rope_base = 150000,
+     .rope_needed = true,
+     .yarn_whole_pairs = false,
+     .always_window = true,
+     .window_period = 2},
+    {.model_type = "deepseek_v2",
+     .architecture = "deepseek2",
+     .tensors = kDeepseekTensors,
+     .numbers = kDeepseekNumbers,
+     .defaults = kDeepseek2Defaults,
+     .demands = kDeepseek2Demands,
+     .latent = true},
+    {.model_type = "deepseek_v3",
+     .architecture = "deepseek2",
+     .tensors = kDeepseekTensors,
+     .numbers = kDeepseekNumbers,
+     .flags = kDeepseek3Flags,
+     .defaults = kDeepseek3Defaults,
+     .demands = kDeepseek3Demands,
+     .latent = true,
+     .sigmoid_experts = true},
     {.model_type = "starcoder2",
      .architecture = "starcoder2",
      .tensors = kStarcoder2Tensors,
@@ -473,6 +604,10 @@ std::span<const TensorName> common_tensors() {
 
 std::span<const Number> common_numbers() {
   return kCommonNumbers;
+}
+
+std::span<const Number> head_numbers() {
+  return kHeadNumbers;
 }
 
 }  // namespace lockstep::hub

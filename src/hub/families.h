@@ -19,11 +19,19 @@ enum class Change : uint8_t {
   // Of two that stand in one, row under row: gate and up.
   kFirstHalf,
   kSecondHalf,
+  // The same, their rows in turns; or their columns, which become rows.
+  kEvenRows,
+  kOddRows,
+  kTransposeEven,
+  kTransposeOdd,
+  // Of the weight that keys and values of all heads are made with.
+  kKeysOfHeads,
+  kValuesOfHeads,
 };
 
-// "self_attn.q_proj" becomes "attn_q"; ".weight" and ".bias" stay behind them. A star stands for
-// the number of an expert, whose tensors GGUF files have in one. A name that occurs twice becomes
-// two.
+// "self_attn.q_proj" becomes "attn_q"; ".weight" and ".bias" stay behind them, but where `gguf` has
+// its own. A star stands for the number of an expert, whose tensors GGUF files have in one. A name
+// that occurs twice becomes two.
 struct TensorName {
   std::string_view hub;
   std::string_view gguf;
@@ -38,6 +46,7 @@ struct Number {
   Kind kind = Kind::kCount;
   bool required = true;
   bool null_is_zero = false;    // else null means that the key is absent
+  bool may_be_zero = false;     // counts
   std::string_view other = {};  // its name in files of other versions
 };
 
@@ -86,6 +95,11 @@ struct Family {
   bool root_of_head = false;       // "query_pre_attn_scalar" must be the head's size
   int64_t scaled_by_width = 0;     // the same, but in models of so many layers width / heads
   int64_t unrotated_period = 0;    // "no_rope_layers" must be the last of each so many
+  bool rope_needed = false;        // an object for it: transformers assumes YaRN without
+  bool yarn_whole_pairs = true;    // what "truncate" must be
+
+  bool latent = false;           // keys and values are made from one short row
+  bool sigmoid_experts = false;  // scores of experts are sigmoids, and have groups
 
   bool window_needs_flag = false;  // no window but where "use_sliding_window" is true
   bool always_window = false;      // the key is written for 0 too
@@ -98,5 +112,6 @@ const Family* find_family(std::string_view model_type);  // nullptr where unknow
 // Llama's, which the others begin with.
 std::span<const TensorName> common_tensors();
 std::span<const Number> common_numbers();
+std::span<const Number> head_numbers();  // of families without latent attention
 
 }  // namespace lockstep::hub

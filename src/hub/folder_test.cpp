@@ -116,10 +116,11 @@ TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(
       with("hidden_act", "relu"),
       at("hidden_act: found \"relu\", expected \"silu\" or \"swish\", nothing else is supported"));
-  EXPECT_EQ(with("quantization_config", json::object()),
-            at("quantization_config.quant_method: found nothing, expected \"fp8\" with "
-               "weight_block_size, or no quantization_config: other quantized weights are not "
-               "supported"));
+  EXPECT_EQ(
+      with("quantization_config", json::object()),
+      at("quantization_config.quant_method: found nothing, expected \"fp8\" with "
+         "weight_block_size, \"mxfp4\", or no quantization_config: other quantized weights are not "
+         "supported"));
   EXPECT_EQ(with("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}),
             at("rope_scaling.rope_type: found \"dynamic\", expected default, linear, yarn, llama3 "
                "or longrope"));

@@ -66,6 +66,11 @@ std::optional<Place> head_norm(std::string_view inner) {
 }
 
 std::vector<Place> inner_places(const Family& family, std::string_view name) {
+  std::vector<Place> whole;
+  for (const TensorName& row : family.tensors)
+    if (row.hub == name && row.gguf.find('.') != std::string_view::npos)
+      whole.push_back({.name = std::string(row.gguf), .change = row.change});
+  if (!whole.empty()) return whole;
   // What has all experts of a layer in one may have no word behind it.
   std::string_view kind = "weight";
   if (const size_t dot = name.rfind('.'); dot != std::string_view::npos) {
@@ -83,7 +88,7 @@ std::vector<Place> inner_places(const Family& family, std::string_view name) {
   std::vector<Place> out;
   for (const std::span<const TensorName> rows : {family.tensors, common_tensors()}) {
     for (const TensorName& row : rows)
-      if (stem && row.hub == stem->text)
+      if (stem && row.hub == stem->text && row.gguf.find('.') == std::string_view::npos)
         out.push_back({.name = fmt::format("{}.{}", row.gguf, kind),
                        .change = row.change,
                        .expert = stem->expert});
@@ -94,7 +99,8 @@ std::vector<Place> inner_places(const Family& family, std::string_view name) {
 
 }  // namespace
 
-std::vector<Place> places_of(const Family& family, std::string_view name) {
+std::vector<Place> places_of(const Config& config, std::string_view name) {
+  const Family& family = *config.family;
   for (const std::string_view part : kOtherParts)
     if (name.starts_with(part)) return {Place{}};
   for (const std::string_view computed : kComputed)
@@ -109,6 +115,7 @@ std::vector<Place> places_of(const Family& family, std::string_view name) {
   name.remove_prefix(family.layers.size() + 1);
   const std::optional<int64_t> layer = take_number(name);
   if (!layer) return {};
+  if (*layer >= config.layers && *layer - config.layers < config.more_layers) return {Place{}};
   std::vector<Place> places = inner_places(family, name);
   if (places.empty() && family.head_norms)
     if (auto place = head_norm(name)) places.push_back(*std::move(place));

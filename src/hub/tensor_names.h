@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hub/families.h"
+#include "hub/config.h"
 
 namespace lockstep::hub {
 
@@ -19,6 +19,6 @@ struct Place {
 };
 
 // Two where a tensor becomes two; none where the family has no such tensor.
-std::vector<Place> places_of(const Family& family, std::string_view name);
+std::vector<Place> places_of(const Config& config, std::string_view name);
 
 }  // namespace lockstep::hub

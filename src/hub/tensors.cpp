@@ -1,49 +1,22 @@
 #include "hub/tensors.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <map>
 #include <tuple>
 
 #include <fmt/ranges.h>
 
-#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "hub/reorder.h"
+#include "hub/stored_numbers.h"
 #include "hub/tensor_names.h"
 
 namespace lockstep::hub {
 namespace {
 
 using trace::StoredTensor;
-
-struct NumberType {
-  std::string_view stored;
-  DType dtype;
-  quant::Format format;
-};
-constexpr NumberType kNumberTypes[] = {
-    {"F32", DType::kF32, quant::Format::kF32},
-    {"F16", DType::kF16, quant::Format::kF16},
-    {"BF16", DType::kBF16, quant::Format::kBF16},
-};
-
-const NumberType* number_type(const StoredTensor& tensor) {
-  const auto* found = std::ranges::find(kNumberTypes, tensor.type->name, &NumberType::stored);
-  return found != std::end(kNumberTypes) ? found : nullptr;
-}
-
-// Eight bits: a sign, four of the exponent, three of the fraction; no infinity.
-constexpr std::string_view kEightBits = "F8_E4M3";
-constexpr std::string_view kScales = "_scale_inv";
-
-bool is_eight_bits(const StoredTensor& tensor) {
-  return tensor.type->name == kEightBits;
-}
 
 // A tensor to be, of one of the hub or of several.
 struct Recipe {
@@ -54,100 +27,10 @@ struct Recipe {
   std::string first_name;  // on the hub, for messages
 };
 
-int64_t values_of(std::span<const int64_t> shape) {
-  int64_t values = 1;
-  for (const int64_t extent : shape) values *= extent;  // the reader has checked the product
-  return values;
-}
-
-// The numbers of one part, as they are stored or as floats.
-struct PartNumbers {
-  const std::byte* data = nullptr;
-  DType dtype = DType::kF32;
-  std::vector<float> made = {};
-};
-
-float float_of_eight_bits(uint8_t bits) {
-  const int exponent = bits >> 3U & 15U;
-  const auto fraction = static_cast<float>(bits & 7U);
-  if ((bits & 0x7fU) == 0x7fU) return std::numeric_limits<float>::quiet_NaN();
-  const float size =
-      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
-  return (bits & 0x80U) != 0 ? -size : size;
-}
-
-// Each block of a matrix times its scale.
-std::vector<float> scaled_floats(const StoredTensor& from, const StoredTensor& scales,
-                                 int64_t block_rows, int64_t block_columns) {
-  std::array<float, 256> values;
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = float_of_eight_bits(static_cast<uint8_t>(i));
-  const DType dtype = number_type(scales)->dtype;
-  const int64_t rows = from.shape[0], columns = from.shape[1], across = scales.shape[1];
-  std::vector<float> out(static_cast<size_t>(rows * columns));
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t block = r / block_rows * across + c / block_columns;
-      const auto scale =
-          static_cast<float>(load_number(dtype, scales.data.data() + block * size_bytes(dtype)));
-      const auto at = static_cast<size_t>(r * columns + c);
-      out[at] = values[static_cast<uint8_t>(from.data[at])] * scale;
-    }
-  return out;
-}
-
-// As F32, as GGUF files have what is added and what norms multiply with.
-void make_floats(PartNumbers& numbers, int64_t count, float more) {
-  if (numbers.dtype == DType::kF32 && more == 0) return;
-  std::vector<float> floats(static_cast<size_t>(count));
-  const int64_t width = size_bytes(numbers.dtype);
-  for (int64_t i = 0; i < count; ++i)
-    floats[static_cast<size_t>(i)] =
-        static_cast<float>(load_number(numbers.dtype, numbers.data + i * width)) + more;
-  numbers.made = std::move(floats);
-  numbers.data = reinterpret_cast<const std::byte*>(numbers.made.data());
-  numbers.dtype = DType::kF32;
-}
-
-void write_transposed(const std::byte* from, int64_t rows, int64_t columns, int64_t width,
-                      std::byte* out) {
-  constexpr int64_t kTile = 64;  // numbers: both sides stay in the cache
-  for (int64_t r0 = 0; r0 < rows; r0 += kTile)
-    for (int64_t c0 = 0; c0 < columns; c0 += kTile)
-      for (int64_t c = c0; c < std::min(c0 + kTile, columns); ++c)
-        for (int64_t r = r0; r < std::min(r0 + kTile, rows); ++r)
-          std::memcpy(out + (c * rows + r) * width, from + (r * columns + c) * width,
-                      static_cast<size_t>(width));
-}
-
-// Row 2i + h of a head comes from its row i + h * half.
-void write_paired(const std::byte* from, int64_t rows, int64_t row_bytes, int64_t heads,
-                  std::byte* out) {
-  const int64_t head_rows = rows / heads, half = head_rows / 2;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t head = row / head_rows, inner = row % head_rows;
-    const int64_t source = head * head_rows + inner / 2 + inner % 2 * half;
-    std::memcpy(out + row * row_bytes, from + source * row_bytes, static_cast<size_t>(row_bytes));
-  }
-}
-
-// Of each matrix the upper or the lower half of its rows.
-void write_halves(const std::byte* from, int64_t matrices, int64_t matrix_bytes, bool second,
-                  std::byte* out) {
-  const int64_t half = matrix_bytes / 2;
-  for (int64_t i = 0; i < matrices; ++i)
-    std::memcpy(out + i * half, from + i * matrix_bytes + (second ? half : 0),
-                static_cast<size_t>(half));
-}
-
-bool is_half(Change change) {
-  return change == Change::kFirstHalf || change == Change::kSecondHalf;
-}
-
 // What GGUF files have as floats whatever the others are.
 bool is_kept_exact(const gguf::Tensor& tensor) {
-  return tensor.dims.size() == 1 || tensor.name.ends_with("_norm.weight") ||
-         tensor.name.ends_with("ffn_gate_inp.weight");
+  return tensor.dims.size() == 1 || tensor.name.ends_with(".bias") ||
+         tensor.name.ends_with("_norm.weight") || tensor.name.ends_with("ffn_gate_inp.weight");
 }
 
 class Maker {
@@ -156,46 +39,45 @@ class Maker {
 
   Result<void> add(const Recipe& recipe) {
     const StoredTensor& first = recipe.parts[0]->tensor;
-    const Change change = recipe.place.change;
+    const bool blocks = is_packed(recipe);
     LS_TRY(const NumberType* type, type_of(recipe));
-    gguf::Tensor tensor;
-    tensor.name = recipe.place.name;
-    tensor.dims.assign(first.shape.rbegin(), first.shape.rend());
-    if (tensor.dims.empty() || std::ranges::find(tensor.dims, 0) != tensor.dims.end())
+    if (first.shape.empty() || std::ranges::find(first.shape, 0) != first.shape.end())
       return fail(recipe,
                   fmt::format("found shape [{}], expected numbers", fmt::join(first.shape, ", ")));
     if (recipe.place.head >= 0) LS_TRY_VOID(check_heads(recipe));
     if (recipe.place.expert >= 0) LS_TRY_VOID(check_experts(recipe));
-    if (is_half(change)) {
-      if (tensor.dims.size() < 2 || tensor.dims[1] % 2 != 0)
-        return fail(recipe, fmt::format("found shape [{}], expected an even number of rows: two "
-                                        "matrices in one",
-                                        fmt::join(first.shape, ", ")));
-      tensor.dims[1] /= 2;
-    }
+    std::vector<int64_t> shape = first.shape;
+    if (blocks) shape.pop_back();  // the bytes of a block
+    const Result<Reordered> to = reorder(recipe.place.change, shape, recipe.place.name, config_);
+    if (!to.ok()) return fail(recipe, to.error().message);
+
+    gguf::Tensor tensor;
+    tensor.name = recipe.place.name;
+    tensor.dims.assign(to->shape.rbegin(), to->shape.rend());
+    if (blocks) tensor.dims[0] *= kPackedNumbers;
     if (recipe.place.head >= 0 || recipe.place.expert >= 0)
       tensor.dims.push_back(static_cast<int64_t>(recipe.parts.size()));
-    LS_TRY(const int64_t heads, heads_of(recipe, first));
-    const bool transposed = change == Change::kTranspose && tensor.dims.size() == 2;
-    if (transposed) std::swap(tensor.dims[0], tensor.dims[1]);
     // One row is a vector.
     if (tensor.name.ends_with("_inp_shexp.weight") && tensor.dims.size() == 2 &&
         tensor.dims[1] == 1)
       tensor.dims.pop_back();
 
     const bool floats = is_kept_exact(tensor);
-    tensor.format = &quant::info(floats ? quant::Format::kF32 : type->format);
+    tensor.format = &quant::info(blocks   ? quant::Format::kMXFP4
+                                 : floats ? quant::Format::kF32
+                                          : type->format);
     const bool aligned = reinterpret_cast<uintptr_t>(first.data.data()) %
                              static_cast<uintptr_t>(size_bytes(type->dtype)) ==
                          0;
-    const bool same = change == Change::kNone && recipe.place.head < 0 && recipe.place.expert < 0 &&
-                      !is_eight_bits(first) && aligned && (!floats || type->dtype == DType::kF32);
+    const bool same = recipe.place.change == Change::kNone && recipe.place.head < 0 &&
+                      recipe.place.expert < 0 && recipe.scales[0] == nullptr && aligned &&
+                      (!floats || type->dtype == DType::kF32);
     if (same) {
       tensor.data = first.data;
       tensor.file_offset = recipe.parts[0]->file_offset;
     } else {
       tensor.made = true;
-      made_.push_back({out_.tensors.size(), &recipe, heads});
+      made_.push_back({out_.tensors.size(), &recipe, to->order});
     }
     out_.tensors.push_back(std::move(tensor));
     return {};
@@ -237,7 +119,7 @@ class Maker {
   struct Made {
     size_t index;  // of the tensor
     const Recipe* recipe;
-    int64_t heads;  // whose rows are paired; 0: they stay
+    Order order;
   };
 
   static int64_t bytes_of(const gguf::Tensor& tensor) {
@@ -249,9 +131,15 @@ class Maker {
                  what);
   }
 
-  // What the numbers are, or become: of eight bits, floats.
+  static bool is_packed(const Recipe& recipe) { return recipe.first_name.ends_with(kBlocks); }
+
+  // What the numbers are, or become: of eight bits, floats. Of blocks, bytes.
   Result<const NumberType*> type_of(const Recipe& recipe) const {
     const StoredTensor& first = recipe.parts[0]->tensor;
+    if (is_packed(recipe)) {
+      LS_TRY_VOID(check_blocks(recipe));
+      return &kNumberTypes[0];
+    }
     for (size_t i = 0; i < recipe.parts.size(); ++i)
       if (is_eight_bits(recipe.parts[i]->tensor)) LS_TRY_VOID(check_scales(recipe, i));
     if (is_eight_bits(first)) return &kNumberTypes[0];
@@ -262,6 +150,25 @@ class Maker {
     return type;
   }
 
+  Result<void> check_blocks(const Recipe& recipe) const {
+    const StoredTensor& blocks = recipe.parts[0]->tensor;
+    if (recipe.scales[0] == nullptr)
+      return fail(recipe, fmt::format("found no '{}', expected the scales of these blocks",
+                                      scales_name(recipe.first_name)));
+    const StoredTensor& scales = recipe.scales[0]->tensor;
+    std::vector<int64_t> expected = scales.shape;
+    expected.push_back(kPackedNumbers / 2);
+    if (blocks.type->name == "U8" && scales.type->name == "U8" && scales.shape.size() >= 2 &&
+        blocks.shape == expected)
+      return {};
+    return fail(recipe,
+                fmt::format("found blocks of shape [{}] and type {}, scales of shape [{}] "
+                            "and type {}, expected for each scale a block of {} bytes, all "
+                            "of type U8",
+                            fmt::join(blocks.shape, ", "), blocks.type->name,
+                            fmt::join(scales.shape, ", "), scales.type->name, kPackedNumbers / 2));
+  }
+
   Result<void> check_scales(const Recipe& recipe, size_t part) const {
     const StoredTensor& tensor = recipe.parts[part]->tensor;
     if (config_.block_rows == 0)
@@ -269,8 +176,8 @@ class Maker {
                                       "quantization_config of config.json for these",
                                       kEightBits));
     if (recipe.scales[part] == nullptr)
-      return fail(recipe, fmt::format("found no '{}{}', expected one for numbers of type {}",
-                                      recipe.first_name, kScales, kEightBits));
+      return fail(recipe, fmt::format("found no '{}', expected one for numbers of type {}",
+                                      scales_name(recipe.first_name), kEightBits));
     const StoredTensor& scales = recipe.scales[part]->tensor;
     const auto blocks = [](int64_t extent, int64_t size) { return (extent + size - 1) / size; };
     if (tensor.shape.size() == 2 && number_type(scales) != nullptr && scales.shape.size() == 2 &&
@@ -311,17 +218,6 @@ class Maker {
                                     recipe.parts.size(), recipe.indexes.back()));
   }
 
-  // How many heads the rows are shared by, where their order changes.
-  Result<int64_t> heads_of(const Recipe& recipe, const StoredTensor& tensor) const {
-    if (recipe.place.change != Change::kPairHeads && recipe.place.change != Change::kPairKvHeads)
-      return 0;
-    const bool queries = recipe.place.change == Change::kPairHeads;
-    const int64_t heads = queries ? config_.heads : config_.kv_heads;
-    if (tensor.shape[0] % (2 * heads) == 0) return heads;
-    return fail(recipe, fmt::format("found {} rows, expected an even number for each of {} heads",
-                                    tensor.shape[0], heads));
-  }
-
   PartNumbers numbers_of(const Recipe& recipe, size_t part) const {
     const StoredTensor& tensor = recipe.parts[part]->tensor;
     if (!is_eight_bits(tensor)) return {tensor.data.data(), number_type(tensor)->dtype};
@@ -334,28 +230,23 @@ class Maker {
 
   void fill(const Made& made, std::byte* out) const {
     const Recipe& recipe = *made.recipe;
-    const StoredTensor& first = recipe.parts[0]->tensor;
-    const Change change = recipe.place.change;
-    const int64_t values = values_of(first.shape);
+    const Order& order = made.order;
+    if (is_packed(recipe)) {
+      std::vector<std::byte> codes(static_cast<size_t>(order.numbers() * kPackedNumbers / 2));
+      std::vector<std::byte> scales(static_cast<size_t>(order.numbers()));
+      copy_in_order(recipe.parts[0]->tensor.data.data(), order, kPackedNumbers / 2, codes.data());
+      copy_in_order(recipe.scales[0]->tensor.data.data(), order, 1, scales.data());
+      write_packed(codes, scales, out);
+      return;
+    }
     for (size_t part = 0; part < recipe.parts.size(); ++part) {
       PartNumbers numbers = numbers_of(recipe, part);
       if (is_kept_exact(out_.tensors[made.index]))
-        make_floats(numbers, values, change == Change::kAddOne ? 1.0F : 0.0F);
+        make_floats(numbers, recipe.parts[part]->tensor,
+                    recipe.place.change == Change::kAddOne ? 1.0F : 0.0F);
       const int64_t width = size_bytes(numbers.dtype);
-      if (change == Change::kTranspose && first.shape.size() == 2) {
-        write_transposed(numbers.data, first.shape[0], first.shape[1], width, out);
-      } else if (made.heads > 0) {
-        write_paired(numbers.data, first.shape[0], values / first.shape[0] * width, made.heads,
-                     out);
-      } else if (is_half(change)) {
-        const size_t dimensions = first.shape.size();
-        const int64_t matrix = first.shape[dimensions - 2] * first.shape[dimensions - 1];
-        write_halves(numbers.data, values / matrix, matrix * width, change == Change::kSecondHalf,
-                     out);
-      } else {
-        std::memcpy(out, numbers.data, static_cast<size_t>(values * width));
-      }
-      out += (is_half(change) ? values / 2 : values) * width;
+      copy_in_order(numbers.data, order, width, out);
+      out += order.numbers() * width;
     }
   }
 
@@ -365,6 +256,14 @@ class Maker {
   std::vector<Made> made_;
 };
 
+// Scales belong to a weight.
+bool is_of_another(const std::string& name, const StoredWeights& weights) {
+  const auto end = [&](std::string_view mark) { return name.substr(0, name.size() - mark.size()); };
+  return (name.ends_with(kScales) && weights.contains(end(kScales))) ||
+         (name.ends_with(kBlockScales) &&
+          weights.contains(end(kBlockScales) + std::string(kBlocks)));
+}
+
 // By the name that they get; those of one layer stand together.
 using Recipes = std::map<std::tuple<int64_t, std::string>, Recipe>;
 
@@ -372,14 +271,12 @@ Result<Recipes> plan(const Config& config, const StoredWeights& weights,
                      const std::string& source) {
   Recipes recipes;
   for (const auto& [name, weight] : weights) {
-    // Scales belong to the weight before them.
-    if (name.ends_with(kScales) && weights.contains(name.substr(0, name.size() - kScales.size())))
-      continue;
-    std::vector<Place> places = places_of(*config.family, name);
+    if (is_of_another(name, weights)) continue;
+    std::vector<Place> places = places_of(config, name);
     if (places.empty())
       return error("{}: tensor '{}' has no place in a model of type {}", printable(source),
                    printable(name, 120), config.family->model_type);
-    const auto scale = weights.find(name + std::string(kScales));
+    const auto scale = weights.find(scales_name(name));
     for (Place& place : places) {
       if (place.name.empty()) continue;
       // The hub's engines take the table of the embeddings then, whatever stands here.

@@ -86,12 +86,14 @@ class HubFolder : public testing::Test {
     std::string data;
     for (const std::string& name : names) {
       const Stored& stored = tensors_.at(name);
-      const bool eight = eight_bits_.contains(name);
-      const auto width = eight ? size_t{1} : static_cast<size_t>(size_bytes(stored.dtype));
+      const bool eight = eight_bits_.contains(name), byte = bytes_.contains(name);
+      const auto width = eight || byte ? size_t{1} : static_cast<size_t>(size_bytes(stored.dtype));
       const size_t first = data.size();
       for (const uint32_t bits : stored.bits)
         data.append(reinterpret_cast<const char*>(&bits), width);
-      header[name] = {{"dtype", eight ? "F8_E4M3" : trace::stored_name(stored.dtype)},
+      header[name] = {{"dtype", eight  ? "F8_E4M3"
+                                : byte ? "U8"
+                                       : trace::stored_name(stored.dtype)},
                       {"shape", stored.shape},
                       {"data_offsets", {first, data.size()}}};
     }
@@ -133,6 +135,7 @@ class HubFolder : public testing::Test {
   json config_;
   std::map<std::string, Stored> tensors_;
   std::set<std::string> eight_bits_;  // tensors whose bits are eight-bit floats
+  std::set<std::string> bytes_;       // or plain bytes
   const TemporaryFolder temporary_ = TemporaryFolder::create().value();
   const fs::path path_ = temporary_.path();
 };

@@ -200,8 +200,8 @@ TEST_F(HubExperts, EightBitWeightsAreScaledByBlocks) {
       << problem();
   config_["quantization_config"] = {{"quant_method", "gptq"}};
   EXPECT_EQ(problem(), at("quantization_config.quant_method: found \"gptq\", expected \"fp8\" with "
-                          "weight_block_size, or no quantization_config: other quantized weights "
-                          "are not supported"));
+                          "weight_block_size, \"mxfp4\", or no quantization_config: other "
+                          "quantized weights are not supported"));
   config_["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {4}}};
   EXPECT_EQ(problem(),
             at("quantization_config.weight_block_size: found an array of 1, expected two "

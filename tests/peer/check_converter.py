@@ -20,13 +20,17 @@ import torch
 
 import hf_models
 import llama_engine
-from check_hub import config_of
+from check_hub import config_of, write_four_bits
 from peer import LOCKSTEP, nmse, our_values, Report, run_ours, WORK
 
 SOURCE = os.environ.get("LOCKSTEP_LLAMA_CPP", "")
 # Rows of 256 numbers and more, so that superblocks fit.
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+LATENT = {"num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 256, "q_lora_rank": 256,
+          "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "moe_intermediate_size": 256,
+          "first_k_dense_replace": 1}  # fmt: skip
+FOUR_BITS_ARCH = "gpt-oss in four bits"
 ARCHS = {
     "llama": WIDE | HEADS,
     "qwen2": WIDE | {"num_attention_heads": 4, "num_key_value_heads": 2},
@@ -48,6 +52,10 @@ ARCHS = {
     "qwen3moe": WIDE | HEADS | {"moe_intermediate_size": 256},
     "olmoe": WIDE | {"num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 256},
     "granitemoe": WIDE | {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256},
+    "gpt-oss": WIDE | HEADS | {"intermediate_size": 256},
+    FOUR_BITS_ARCH: WIDE | HEADS | {"intermediate_size": 256},
+    "deepseek_v2": WIDE | LATENT,
+    "deepseek_v3": WIDE | LATENT | {"n_group": 3, "topk_group": 2},
 }  # fmt: skip
 # Their converter reads the tokenizer for its weights too.
 NEEDS_TOKENIZER = ("gemma3",)
@@ -74,6 +82,9 @@ convert_hf_to_gguf.main()
 def write_folder(arch, seed):
     folder = WORK / "converter"
     shutil.rmtree(folder, ignore_errors=True)
+    if arch == FOUR_BITS_ARCH:
+        write_four_bits(folder, seed, ARCHS[arch])
+        return folder
     model = hf_models.random_model(config_of(arch, ARCHS[arch]), seed)
     numbers = {name: weight.to(torch.bfloat16) for name, weight in model.state_dict().items()}
     model.to(torch.bfloat16).save_pretrained(folder, state_dict=numbers)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import hf_models
 import llama_engine
-from check_transformers import CASES, LLAMA3, LONG_PHI3, YARN
+from check_transformers import CASES, GPT_OSS_YARN, LLAMA3, LONG_PHI3, YARN
 from peer import LOCKSTEP, Report, nmse, our_values, run_ours, WORK
 
 BOUND = 1e-10
@@ -94,6 +94,7 @@ def differing(path, expected):
 
 def run_case(report, seed, name, arch, options, count, context):
     folder, exported, converted = WORK / "hub", WORK / "hub-export.gguf", WORK / "hub-convert.gguf"
+    options = {key: value for key, value in options.items() if key != "whole_kv_b"}  # a form of GGUF files
     if options.get("moe_intermediate_size") == 1:  # transformers writes such experts as vectors
         options = options | {"moe_intermediate_size": 2}
     model = hf_models.random_model(config_of(arch, options), seed)
@@ -170,6 +171,45 @@ def run_eight_bits(report, seed, arch):
     report.below(f"{arch} in eight bits: worst {worst_name}", worst, BOUND)
 
 
+FOUR_BITS = {"hidden_size": 96, "intermediate_size": 64, "head_dim": 14, "num_local_experts": 5}
+
+
+def write_four_bits(folder, seed, options):
+    """gpt-oss as it is published, its experts as blocks and scales; returns the model with the numbers that these stand for."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    model = hf_models.random_model(config_of("gpt-oss", options), seed)
+    with torch.no_grad():  # the parameters alone: frequencies stay as they are
+        for weight in model.parameters():
+            weight.copy_(weight.to(torch.bfloat16))
+    save(model, folder, state_dict={name: weight.to(torch.bfloat16) for name, weight in model.state_dict().items()})
+    stored = load_file(folder / "model.safetensors")
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if not name.endswith(("gate_up_proj", "down_proj")):
+                continue
+            experts, columns, rows = weight.shape
+            blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), generator=random, dtype=torch.uint8)
+            scales = torch.randint(120, 126, (experts, rows, columns // 32), generator=random, dtype=torch.uint8)
+            weight.copy_(convert_moe_packed_tensors(blocks, scales, dtype=torch.float32))
+            del stored[name]
+            stored[name + "_blocks"], stored[name + "_scales"] = blocks, scales
+    save_file({name: value.contiguous() for name, value in stored.items()}, folder / "model.safetensors", {"format": "pt"})
+    path = folder / "config.json"
+    quantization = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": quantization}))
+    return model
+
+
+def run_four_bits(report, seed):
+    folder = WORK / "hub"
+    model = write_four_bits(folder, seed, FOUR_BITS | {"rope_parameters": GPT_OSS_YARN})
+    tokens = [int(token) for token in np.random.default_rng(seed).integers(0, hf_models.VOCABULARY, 40)]
+    worst_name, worst = worst_of(folder, tokens, hf_models.forward(model, tokens), 64)
+    report.below(f"gpt-oss in four bits: worst {worst_name}", worst, BOUND)
+
+
 def main():
     torch.set_num_threads(2)
     WORK.mkdir(parents=True, exist_ok=True)
@@ -183,9 +223,11 @@ def main():
         for dtype in (torch.bfloat16, torch.float16):
             if wanted in f"{arch} in {dtype}":
                 report.attempt(f"{arch} in {dtype}", run_format, report, seed, arch, dtype)
-    for seed, arch in enumerate(("llama", "qwen3", "qwen3moe"), 500):
+    for seed, arch in enumerate(("llama", "qwen3", "qwen3moe", "deepseek_v3"), 500):
         if wanted in f"{arch} in eight bits":
             report.attempt(f"{arch} in eight bits", run_eight_bits, report, seed, arch)
+    if wanted in "gpt-oss in four bits":
+        report.attempt("gpt-oss in four bits", run_four_bits, report, 600)
     shutil.rmtree(WORK / "hub", ignore_errors=True)
     for name in ("hub-export.gguf", "hub-convert.gguf"):
         (WORK / name).unlink(missing_ok=True)
