@@ -302,10 +302,6 @@ ExpressionPtr Parser::parse_filter_or_test(ExpressionKind kind, ExpressionPtr su
   const Token& token = peek();
   ExpressionPtr result = node(kind, token.place, std::move(subject));
   result->name = take_name(filter ? "the name of a filter" : "the name of a test");
-  if (filter ? !is_filter(result->name) : !is_test(result->name)) {
-    fail_at(token,
-            fmt::format("the {} '{}' is not supported", filter ? "filter" : "test", result->name));
-  }
   if (peek().is("(")) {
     parse_arguments(*result);
     return result;

@@ -160,6 +160,7 @@ bool nests(std::string_view name) {
 
 Value map(const Value& subject, const Arguments& arguments, Budget& budget) {
   std::vector<Value> mapped;
+  if (!truthy(subject)) return make_list(std::move(mapped), ListKind::kGenerator);
   if (arguments.positional.empty()) {
     check_arguments(arguments, "the filter 'map'", {"attribute", "default"}, 1);
     const Value* fallback = arguments.find(1, "default");
@@ -197,6 +198,7 @@ Value select(const Value& subject, const Arguments& arguments, Budget& budget) {
     rest.positional.erase(rest.positional.begin());
   }
   std::vector<Value> kept;
+  if (!truthy(subject)) return make_list(std::move(kept), ListKind::kGenerator);
   for (const Value& item : elements(subject, budget)) {
     const Value looked_at = kAttribute ? get_path(item, attribute, budget) : item;
     const bool passes =

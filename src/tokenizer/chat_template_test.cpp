@@ -65,6 +65,11 @@ TEST(ChatTemplate, ErrorsNameThePlaceAndTheCause) {
             "chat template, line 1, column 10: the filter 'wordwrap' is not supported");
   EXPECT_EQ(render("{{ 'a' is nice }}", empty).second,
             "chat template, line 1, column 11: the test 'nice' is not supported");
+  // Templates may name filters of other engines where they are not used.
+  EXPECT_EQ(render("{% if a %}{{ a | from_json }}{{ a is nice }}{% endif %}b", empty).second, "b");
+  EXPECT_EQ(
+      render("{{ none | selectattr('x') | list }}{{ none | map('upper') | list }}", empty).second,
+      "[][]");
   EXPECT_EQ(render("x\n{{ a.b }}", empty).second,
             "chat template, line 2, column 5: 'a' is undefined");
   EXPECT_EQ(render("{{ raise_exception('Stop here.') }}", empty).second,
