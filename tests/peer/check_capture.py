@@ -22,7 +22,7 @@ TEXT = "GPU haiku with word thirty-eight: "
 FOLDER = WORK / "capture"
 HF_ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite", "gemma2", "gemma3", "olmo2", "smollm3", "glm4",
                     "stablelm", "phi2", "starcoder2", "mixtral", "qwen2moe", "qwen3moe", "olmoe",
-                    "granitemoe", "deepseek_v2", "deepseek_v3")  # fmt: skip
+                    "granitemoe", "gpt-oss", "deepseek_v2", "deepseek_v3")  # fmt: skip
 HF_DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
