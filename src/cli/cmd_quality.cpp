@@ -39,11 +39,12 @@ struct Flags {
 constexpr int64_t kSampleWindow = 128;
 
 // So many tokens that all tensors take minutes on a few cores; at least two windows.
-Result<int64_t> sample_tokens(const model::Model& model) {
+Result<int64_t> sample_tokens(const model::Model& model, int64_t window) {
   constexpr double kMultiplyAdds = 2e13;
   constexpr int64_t kMost = 8192;
-  LS_TRY(const op::Program program, model.program(kSampleWindow));
-  const double a_token = engine::prompt_multiply_adds(program, kSampleWindow) / kSampleWindow;
+  LS_TRY(const op::Program program, model.program(window));
+  const double a_token =
+      engine::prompt_multiply_adds(program, window) / static_cast<double>(window);
   double passes = 0;  // two for each matrix, from its layer on
   for (const op::Op& op : program.ops)
     passes += std::holds_alternative<op::Linear>(op.what) ||
@@ -70,7 +71,7 @@ Result<std::vector<quality::Window>> sample_windows(const model::Model& referenc
   LS_TRY(const auto windows, quality::cut_text(text.tokens, {length, context, text.begin}));
   int64_t tokens = flags.sample;
   if (tokens == 0) {
-    LS_TRY(tokens, sample_tokens(reference));
+    LS_TRY(tokens, sample_tokens(reference, length));
   }
   return quality::spread(windows, std::max<int64_t>(1, (tokens + length - 1) / length));
 }

@@ -1,5 +1,6 @@
 #include "hub/folder.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/no_throw.h"
@@ -36,12 +37,28 @@ void add_name(const std::string& folder, std::vector<gguf::Entry>& metadata) {
     metadata.push_back({"general.name", {name}});
 }
 
+// Transformers takes nothing else; engines that read the number would cut the table.
+Result<void> check_vocabulary(const Config& config, int64_t rows, const std::string& source) {
+  const std::string key = fmt::format("{}.vocab_size", config.family->architecture);
+  const auto entry = std::ranges::find(config.metadata, key, &gguf::Entry::key);
+  if (entry == config.metadata.end() || rows == 0) return {};
+  const auto* size = std::get_if<uint32_t>(&entry->value.value);
+  if (size == nullptr || static_cast<int64_t>(*size) == rows) return {};
+  return error("{}: vocab_size: found {}, expected {}, the rows of the embedding table",
+               printable(source), *size, rows);
+}
+
 Result<gguf::File> open_folder(const std::string& folder, bool map) {
   const std::string config_path = (fs::path(folder) / "config.json").string();
   LS_TRY(MappedFile config_file, take_file(config_path, map));
   LS_TRY(Config config, read_config(text_of(config_file), config_path));
   LS_TRY(WeightsFiles weights, open_weights(folder, map));
   LS_TRY(Tensors tensors, make_tensors(config, weights.weights, folder));
+
+  int64_t rows = 0;
+  for (const gguf::Tensor& tensor : tensors.tensors)
+    if (tensor.name == "token_embd.weight" && tensor.dims.size() == 2) rows = tensor.dims[1];
+  LS_TRY_VOID(check_vocabulary(config, rows, config_path));
 
   gguf::Assembly parts;
   parts.path = folder;
@@ -51,9 +68,6 @@ Result<gguf::File> open_folder(const std::string& folder, bool map) {
   parts.tensors = std::move(tensors.tensors);
   parts.metadata = std::move(config.metadata);
   add_name(folder, parts.metadata);
-  int64_t rows = 0;
-  for (const gguf::Tensor& tensor : parts.tensors)
-    if (tensor.name == "token_embd.weight" && tensor.dims.size() == 2) rows = tensor.dims[1];
   for (gguf::Entry& entry : folder_tokenizer(folder, rows, map))
     parts.metadata.push_back(std::move(entry));
   // They are part of the model: whoever asks whether it changed has to look at them too.

@@ -86,6 +86,12 @@ TEST_F(HubFolder, InPartsIsTheSame) {
             path +
                 ": weight_map: found tensor 'model.lost.weight' in no file, expected it in "
                 "model-1.safetensors");
+  index["weight_map"]["model.lost.weight"] = "model-2.safetensors";
+  write_index();
+  EXPECT_EQ(open(path_.string()).error().message,
+            path +
+                ": weight_map: found the name model-2.safetensors, expected the file in the same "
+                "folder");
   index["weight_map"]["model.lost.weight"] = "../model-1.safetensors";
   write_index();
   EXPECT_EQ(open(path_.string()).error().message,
@@ -139,6 +145,8 @@ TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
             path_.string() +
                 ": tensor 'model.layers.0.self_attn.q_proj.bias': found 18 rows, "
                 "expected an even number for each of 5 heads");
+  EXPECT_EQ(with("vocab_size", 10),
+            at("vocab_size: found 10, expected 9, the rows of the embedding table"));
   EXPECT_EQ(with("sliding_window", 5), "none");
   EXPECT_EQ(with("layer_types", json::array({"full_attention"})), "none");  // without a window
   config_["sliding_window"] = 5;
@@ -186,6 +194,16 @@ TEST_F(HubFolder, WithoutWeightsSaysWhatItHas) {
   std::ofstream(path_ / "pytorch_model.bin") << "x";
   EXPECT_EQ(open(path_.string()).error().message,
             path_.string() + ": found pytorch_model.bin alone" + expected);
+}
+
+TEST_F(HubFolder, PointersOfGitAreNamed) {
+  write_config();
+  std::ofstream(path_ / "model.safetensors")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+  EXPECT_EQ(open(path_.string()).error().message,
+            (path_ / "model.safetensors").string() +
+                ": found a pointer of Git LFS, expected the tensors themselves: 'git lfs pull' "
+                "brings them");
 }
 
 TEST_F(HubFolder, ReadIntoMemoryIsTheSame) {

@@ -14,6 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWhole = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
+// What a clone has in place of large files that were not fetched.
+constexpr std::string_view kPointer = "version https://git-lfs.github.com/";
 
 bool is_file(const fs::path& path) {
   std::error_code failed;
@@ -41,6 +43,11 @@ std::vector<std::string> parts_without_index(const std::string& folder) {
 
 Result<void> add_file(const fs::path& path, bool map, WeightsFiles& out) {
   LS_TRY(MappedFile file, take_file(path.string(), map));
+  if (text_of(file).starts_with(kPointer))
+    return error(
+        "{}: found a pointer of Git LFS, expected the tensors themselves: 'git lfs pull' brings "
+        "them",
+        printable(path.string()));
   LS_TRY(const trace::Safetensors tensors, trace::Safetensors::parse(file.bytes(), path.string()));
   for (const auto& [name, tensor] : tensors.tensors()) {
     const StoredWeight weight{tensor, tensor.data.data() - file.bytes().data()};
@@ -61,7 +68,12 @@ Result<void> add_indexed(const fs::path& folder, bool map, WeightsFiles& out) {
   }
   std::set<std::string> names;
   for (const auto& [tensor, name] : index) names.insert(name);
-  for (const std::string& name : names) LS_TRY_VOID(add_file(folder / name, map, out));
+  for (const std::string& name : names) {
+    if (!is_file(folder / name))
+      return error("{}: weight_map: found the name {}, expected the file in the same folder",
+                   printable(path), printable(name, 80));
+    LS_TRY_VOID(add_file(folder / name, map, out));
+  }
   for (const auto& [tensor, name] : index)
     if (!out.weights.contains(tensor))
       return error("{}: weight_map: found tensor '{}' in no file, expected it in {}",

@@ -69,6 +69,9 @@ Result<std::vector<TokenType>> read_types(const gguf::File& file, size_t tokens)
 Result<Vocab> read_vocab(const gguf::File& file) {
   LS_TRY(const std::string_view model, file.text_or("tokenizer.ggml.model", "none"));
   if (model == "none" || model == "no_vocab") {
+    if (file.version() == 0)  // a folder, whose reader says what is not supported
+      return error("{}: the folder has no tokenizer.json that is supported; give token ids",
+                   file.path());
     return error("{}: the file has no tokenizer (tokenizer.ggml.model is {}); give token ids",
                  file.path(), file.find("tokenizer.ggml.model") ? model : "absent");
   }
