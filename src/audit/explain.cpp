@@ -133,6 +133,14 @@ class Explainer {
         }))
       return give(found, How::kHalvesSwapped,
                   fmt::format("rows {} to {} stand first", rows_ / 2, rows_ - 1));
+    const int64_t of_matrix = dims_a_.size() > 2 ? dims_a_[1] : 1;  // as each expert has one
+    if (of_matrix % 2 == 0 && points_.fits(a_, [&](int64_t i) {
+          const int64_t row = i / width_, in = row % of_matrix;
+          return (row - in + (in + of_matrix / 2) % of_matrix) * width_ + i % width_;
+        }))
+      return give(
+          found, How::kHalvesSwapped,
+          fmt::format("rows {} to {} of every matrix stand first", of_matrix / 2, of_matrix - 1));
     if (!is_vector_ && width_ % 2 == 0 && points_.fits(a_, [&](int64_t i) {
           return i / width_ * width_ + (i % width_ + width_ / 2) % width_;
         }))
@@ -178,9 +186,8 @@ class Explainer {
   }
 
   bool other_tensor(Explanation& found) {
-    if (origins_.file == nullptr) return false;
     const gguf::Tensor* elsewhere = nullptr;
-    for (const gguf::Tensor& tensor : origins_.file->tensors()) {
+    for (const gguf::Tensor& tensor : origins_.tensors) {
       if (tensor.name == tensor_a_.name || !tensor.format->decodable ||
           trimmed(tensor.dims) != dims_b_)
         continue;
@@ -244,9 +251,9 @@ class Explainer {
 
 }  // namespace
 
-Origins origins_of(const gguf::File& a) {
+Origins origins_of(const gguf::File& a, std::span<const gguf::Tensor> tensors) {
   Origins origins;
-  origins.file = &a;
+  origins.tensors = tensors;
   const auto arch = a.text("general.architecture");
   if (!arch.ok()) return origins;
   const auto number = [&](std::string_view key) -> int64_t {

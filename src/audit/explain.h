@@ -1,6 +1,7 @@
 // How a wrong tensor of B came from A's tensors.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,11 @@ struct Explanation {
 
 // What a tensor may have come from.
 struct Origins {
-  const gguf::File* file = nullptr;  // A's: another tensor of it may stand in this one's place
-  std::vector<int64_t> head_sizes;   // that rows of q and k may be cut into
-  std::vector<int64_t> rotated;      // numbers of a head that rope turns
+  std::span<const gguf::Tensor> tensors;  // A's: another one may stand in this one's place
+  std::vector<int64_t> head_sizes;        // that rows of q and k may be cut into
+  std::vector<int64_t> rotated;           // numbers of a head that rope turns
 };
-Origins origins_of(const gguf::File& a);
+Origins origins_of(const gguf::File& a, std::span<const gguf::Tensor> tensors);
 
 // The shapes may differ. `measured`: of the numbers in the order of the files; null where one
 // tensor has more than the other.

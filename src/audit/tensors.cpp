@@ -5,13 +5,14 @@
 #include <cstring>
 
 #include "audit/explain.h"
+#include "audit/sides.h"
 #include "base/text.h"
 
 namespace lockstep::audit {
 namespace {
 
 constexpr std::string_view kOutput = "output.weight";
-constexpr std::string_view kEmbedding = "token_embd.weight";
+const std::string kEmbedding = "token_embd.weight";
 
 std::optional<double> finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
@@ -30,12 +31,12 @@ int64_t byte_count(const gguf::Tensor& tensor) {
   return static_cast<int64_t>(tensor.data.size());
 }
 
-Result<void> check_decodable(const gguf::File& file, const gguf::Tensor& tensor) {
+Result<void> check_decodable(const Side& side, const gguf::Tensor& tensor) {
   if (tensor.format->decodable) return {};
   return error(
       "{}: tensor {} is {}, which cannot be decoded; expected a format that 'lockstep run' "
       "takes, or the same bytes and shape in both files",
-      printable(file.path()), printable(tensor.name), tensor.format->name);
+      printable(side.path), printable(tensor.name), tensor.format->name);
 }
 
 // A sample's error over what our encoder makes of the same numbers.
@@ -135,8 +136,8 @@ class TensorPair {
 };
 
 // The tensor that stands for one that the other file lacks: the embedding, for an output matrix.
-const gguf::Tensor* tied_to(const gguf::File& file, std::string_view name) {
-  return name == kOutput ? file.tensor(kEmbedding) : nullptr;
+const gguf::Tensor* tied_to(const Side& side, std::string_view name) {
+  return name == kOutput ? side.find(kEmbedding) : nullptr;
 }
 
 // A tensor that only one file has.
@@ -144,8 +145,8 @@ class Unpaired {
  public:
   Unpaired(const gguf::Tensor& tensor, bool in_a) : tensor_(tensor), in_a_(in_a) {}
 
-  // `other` is the file that lacks it.
-  TensorAudit run(const gguf::File& other, const Origins& origins) const {
+  // `other` is the side that lacks it.
+  TensorAudit run(const Side& other, const Origins& origins) const {
     if (const gguf::Tensor* tied = tied_to(other, tensor_.name);
         tied != nullptr && tied->format->decodable && tensor_.format->decodable &&
         tied->values() == tensor_.values()) {
@@ -182,12 +183,20 @@ class Unpaired {
   bool in_a_;
 };
 
+// Where a part stands in the file that has it in another tensor.
+void add_origin(const Side& side, TensorAudit& out) {
+  const auto found = side.origins.find(out.name);
+  if (found == side.origins.end()) return;
+  out.detail += fmt::format("{}{}", out.detail.empty() ? "" : "; ", found->second);
+}
+
 }  // namespace
 
-Result<std::vector<TensorAudit>> audit_tensors(const gguf::File& a, const gguf::File& b,
+Result<std::vector<TensorAudit>> audit_tensors(const gguf::File& file_a, const gguf::File& file_b,
                                                const std::function<void(int64_t)>& advance) {
-  for (const gguf::Tensor& tensor : a.tensors()) {
-    const gguf::Tensor* other = b.tensor(tensor.name);
+  const auto [a, b] = side_by_side(file_a, file_b);
+  for (const gguf::Tensor& tensor : a.tensors) {
+    const gguf::Tensor* other = b.find(tensor.name);
     if (other == nullptr || (tensor.format->decodable && other->format->decodable)) continue;
     if (same_shape(tensor, *other) && same_bytes(tensor, *other)) continue;
     LS_TRY_VOID(check_decodable(a, tensor));
@@ -198,27 +207,29 @@ Result<std::vector<TensorAudit>> audit_tensors(const gguf::File& a, const gguf::
   int64_t held = 0;
   const auto give_back = [&] {
     held = 0;
-    a.release_pages();
-    b.release_pages();
+    file_a.release_pages();
+    file_b.release_pages();
   };
   const auto told = [&](int64_t bytes) {
     advance(bytes);
     held += bytes;
     if (held >= kHeld) give_back();
   };
-  const Origins origins = origins_of(a);
+  const Origins origins = origins_of(file_a, a.tensors);
   std::vector<TensorAudit> out;
-  for (const gguf::Tensor& tensor : a.tensors()) {
-    if (const gguf::Tensor* other = b.tensor(tensor.name)) {
+  for (const gguf::Tensor& tensor : a.tensors) {
+    if (const gguf::Tensor* other = b.find(tensor.name)) {
       out.push_back(TensorPair(tensor, *other, origins).run(told));
       if (out.back().verdict == Verdict::kWrong) give_back();  // all tensors were looked at
+      add_origin(a, out.back());
+      add_origin(b, out.back());
     } else {
       out.push_back(Unpaired(tensor, true).run(b, origins));
       told(byte_count(tensor));
     }
   }
-  for (const gguf::Tensor& tensor : b.tensors()) {
-    if (a.tensor(tensor.name) != nullptr) continue;
+  for (const gguf::Tensor& tensor : b.tensors) {
+    if (a.find(tensor.name) != nullptr) continue;
     out.push_back(Unpaired(tensor, false).run(a, origins));
     told(byte_count(tensor));
   }

@@ -17,7 +17,7 @@ import plain_hub
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/server"))
-from worker import Worker  # noqa: E402
+from worker import Worker
 
 TEXT = "hello world, hello word: " * 12
 
