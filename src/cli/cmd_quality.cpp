@@ -17,6 +17,7 @@
 #include "engine/cost.h"
 #include "quality/quality.h"
 #include "quality/recipe.h"
+#include "report/quality_page.h"
 
 namespace lockstep::cli {
 namespace quality_command {
@@ -32,6 +33,7 @@ struct Flags {
   std::string size;
   std::string output;
   DeviceFlags device;
+  std::string html;
   bool all = false;
   bool json = false;
 };
@@ -76,10 +78,8 @@ Result<std::vector<quality::Window>> sample_windows(const model::Model& referenc
   return quality::spread(windows, std::max<int64_t>(1, (tokens + length - 1) / length));
 }
 
-Result<void> write_recipe(const quality::Proposal& proposal, const Flags& flags,
-                          const std::string& reference) {
-  LS_TRY(OutputFile file, OutputFile::create(flags.output));
-  const std::string text = quality::recipe_text(proposal, reference);
+Result<void> write_text(const std::string& path, const std::string& text) {
+  LS_TRY(OutputFile file, OutputFile::create(path));
   LS_TRY_VOID(file.write(std::as_bytes(std::span(text))));
   return file.finish();
 }
@@ -128,12 +128,14 @@ Result<int> run(const Flags& flags) {
       LS_TRY(const ModelSize size, parse_model_size(flags.size));
       LS_TRY(report.proposal, quality::propose(reference, suspect, report.ranking, sample, setting,
                                                size.bytes_of(reference.file())));
-      LS_TRY_VOID(write_recipe(*report.proposal, flags, report.reference));
+      LS_TRY_VOID(
+          write_text(flags.output, quality::recipe_text(*report.proposal, report.reference)));
       report.recipe_path = flags.output;
     }
   }
   LS_TRY_VOID(reference.file().check_unchanged());
   LS_TRY_VOID(suspect.file().check_unchanged());
+  if (!flags.html.empty()) LS_TRY_VOID(write_text(flags.html, report::quality_page(report)));
   if (flags.json)
     fmt::print("{}\n", json_text(quality::to_json(report)));
   else
@@ -164,6 +166,8 @@ std::function<Result<int>()> declare(CLI::App& app) {
       ->excludes(no_tensors);
   add_value(app, "-o,--output", flags->output, kOutputFile,
             "File for the recipe, which 'lockstep quantize --recipe' reads");
+  add_value(app, "--html", flags->html, kOutputFile,
+            "Write a page: the costs, a picture of all tensors, their ranking");
   app.add_flag("--all", flags->all, "Every tensor, not only the 20 that cost the most");
   add_number(app, "--fail-above", flags->fail_above, {.least = 0},
              "Exit with 1 where the mean KL is larger");
@@ -180,6 +184,7 @@ extern const Command kQualityCommand = {
     "  lockstep quality model-f16.gguf model-q4_k_m.gguf -f text.txt --no-tensors --fail-above "
     "0.1\n"
     "  lockstep quality model-f16.gguf model-q4_k_m.gguf -f text.txt --json | jq .kl_mean\n"
+    "  lockstep quality model-f16.gguf model-q4_k_m.gguf -f text.txt --html costs.html\n"
     "  lockstep quality model-f16.gguf model-q4_k_m.gguf -f text.txt --recipe 4.8 -o mix.recipe\n"
     "  lockstep quantize model-f16.gguf mix.gguf --recipe mix.recipe\n"
     "\n"

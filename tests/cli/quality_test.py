@@ -81,6 +81,15 @@ class Quality(unittest.TestCase):
         self.assertIn("tensors are the same in both files.", text)
         self.assertIn(rows[0]["name"], text)
 
+    def test_a_page(self):
+        page = self.root / "costs.html"
+        found = quality(F16, Q4, "-f", self.text, "--sample", 256, "--html", page)
+        text = page.read_text()
+        begin = text.index('id="data">') + len('id="data">')
+        self.assertEqual(json.loads(text[begin : text.index("</script>", begin)]), found)
+        self.assertIn(f"<title>haiku-granite-q4_k_m.gguf costs a mean KL of {found['kl_mean']['value']:.3g}</title>", text)
+        self.assertIn("no: no such folder", run("quality", F16, Q4, "-f", self.text, "--no-tensors", "-t", 1, "--html", self.root / "no/page.html", status=2).stderr)
+
     def test_status_by_a_limit(self):
         self.assertEqual(quality(F16, Q4, "-f", self.text, "--no-tensors", "--fail-above", 0, status=1)["recipe"], None)
         run("quality", F16, Q4, "-f", self.text, "--no-tensors", "--fail-above", 10, "-t", 1)
