@@ -44,6 +44,20 @@ struct Mistake {
   const char* model = kDefaultModel;  // that can have it
 };
 
+// Of layers after the first.
+bool with_first_layers_weight(doctor::Altered& altered, size_t op) {
+  const op::Op& own = altered.op(op);
+  const auto name = [&](const op::Op& other) {
+    const std::string& all = altered.program().value(other.outputs[0]).name;
+    return all.substr(all.rfind('.') + 1);
+  };
+  for (const op::Op& other : altered.program().ops)
+    if (other.layer == 0 && own.layer > 0 && name(other) == name(own))
+      if (const op::Weight* weight = doctor::weight_of(other))
+        return doctor::other_weight(*weight)(altered, op);
+  return false;
+}
+
 const std::vector<Mistake>& mistakes() {
   using A = op::Activate::Kind;
   static const std::vector<Mistake> kAll = {
@@ -120,6 +134,41 @@ const std::vector<Mistake>& mistakes() {
        {"ffn_up"},
        doctor::slice_first(0),
        "haiku-phi3"},
+      {"weight.other_layer", "k made with the matrix of layer 0", {"k"}, with_first_layers_weight},
+      {"norm.kind", "layer norms for RMS norms", {"attn_norm"}, doctor::other_norm_kind()},
+      {"rope.scaling",
+       "positions divided by 4",
+       {"q_rope", "k_rope"},
+       doctor::rope([](op::Rope& rope) {
+         rope.position_scale /= 4;
+         return true;
+       })},
+      {"residual.input",
+       "attention added to itself, not to what went in",
+       {"attn_residual"},
+       doctor::keeps_inputs({1, 1})},
+      {"experts.normalization",
+       "weights of the chosen experts not divided by their sum",
+       {"ffn_weights"},
+       doctor::weigh([](op::Weigh& weigh) {
+         weigh.normalize = !weigh.normalize;
+         return true;
+       }),
+       "haiku-moe"},
+      {"experts.scoring",
+       "a sigmoid of the router's numbers, not a softmax",
+       {"ffn_weights"},
+       doctor::weigh([](op::Weigh& weigh) {
+         const bool softmax = weigh.scoring == op::Scoring::kSoftmax;
+         weigh.scoring = softmax ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+         return true;
+       }),
+       "haiku-moe"},
+      {"experts.index",
+       "the weights of the next expert used",
+       {"ffn_expert_up"},
+       doctor::weights_of_expert(1),
+       "haiku-moe"},
   };
   return kAll;
 }
