@@ -36,6 +36,8 @@ struct Flags {
   RecordingFlags recording;
 };
 
+constexpr double kNotableWait = 0.1;  // seconds
+
 std::atomic<bool> interrupted = false;
 
 std::atomic<int> ending_signal = 0;
@@ -142,6 +144,11 @@ Result<int> run(const Flags& flags) {
   else
     out.write("\n");
   if (isatty(STDERR_FILENO) == 1) report_speed(request, outcome);
+  if (const double waited = recording.waited(); waited >= kNotableWait)
+    fmt::print(stderr,
+               "the model waited {:.1f} s for the disk, which is slower than the model; "
+               "'--checkpoints layers' or 'logits' writes less\n",
+               waited);
   // Last, so that a disk that is full does not cost the text.
   const bool complete = outcome.reason != engine::StopReason::kCancelled;
   const Result<void> recorded = recording.finish(request.prompt, outcome.tokens, complete);

@@ -28,6 +28,9 @@ class Recording {
   // Tells the request who watches.
   void attach(Request& request);
 
+  // How long the model has waited for the disk, in seconds.
+  double waited() const { return recorder_ != nullptr ? recorder_->waited() : 0; }
+
   // Writes what is left, so that a disk that is full shows. Not complete: the generation was cut
   // short, and the trace says so.
   Result<void> finish(const std::vector<TokenId>& prompt, const std::vector<TokenId>& generated,

@@ -1,5 +1,6 @@
 #include "trace/recorder.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -154,6 +155,10 @@ void Recorder::begin_step(int64_t first_position, int64_t tokens) {
 
 bool Recorder::wants(op::ValueId id) const {
   return state_->recording && state_->plan_of[static_cast<size_t>(id)] >= 0;
+}
+
+double Recorder::waited() const {
+  return std::chrono::duration<double>(state_->queue.waited()).count();
 }
 
 bool Recorder::wants_all_logits() const {

@@ -42,6 +42,9 @@ class Recorder : public op::Observer {
   // Whether the executor should compute logits for every token.
   bool wants_all_logits() const;
 
+  // How long the model has waited for the disk, in seconds.
+  double waited() const;
+
   // Writes what is left. `tokens`: all of them, prompt first. Not complete: the generation was cut
   // short, and the manifest says so.
   Result<void> finish(const std::vector<int32_t>& tokens, bool complete = true);

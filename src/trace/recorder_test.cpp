@@ -3,12 +3,14 @@
 #include "trace/recorder.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <random>
 #include <set>
 #include <system_error>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -238,6 +240,26 @@ TEST_F(FailingRecording, WhatAJobThrows) {
   EXPECT_EQ(finished.error().message, "a disk that went away");
   EXPECT_TRUE(queue.failed());
   EXPECT_FALSE(later);
+}
+
+// A disk that is slower than the model: the model waits, and knows for how long.
+TEST_F(FailingRecording, ASlowDiskIsWaitedFor) {
+  WriteQueue queue;
+  ASSERT_TRUE(queue.start().ok());
+  const auto nothing = []() -> Result<void> { return {}; };
+  queue.push(1, nothing);
+  EXPECT_EQ(queue.waited().count(), 0);
+  const auto slow = []() -> Result<void> {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return {};
+  };
+  // This thread may itself be kept waiting until the disk is done, but not every time.
+  for (int round = 0; round < 200 && queue.waited().count() == 0; ++round) {
+    queue.push(int64_t{1} << 40, slow);
+    queue.push(1, nothing);
+  }
+  EXPECT_GT(queue.waited().count(), 0);
+  EXPECT_TRUE(queue.finish().ok());
 }
 
 // Several processes want one folder at the same moment: one gets it.

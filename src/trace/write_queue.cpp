@@ -38,7 +38,9 @@ void WriteQueue::push(int64_t bytes, Job job) {
   const auto fits = [&] { return queued_bytes_ == 0 || queued_bytes_ + bytes <= kQueueBytes; };
   if (!fits()) {
     wake_.notify_one();
+    const auto start = std::chrono::steady_clock::now();
     written_.wait(lock, fits);
+    waited_ += std::chrono::steady_clock::now() - start;
   }
   jobs_.push_back({bytes, std::move(job)});
   queued_bytes_ += bytes;
@@ -48,6 +50,11 @@ void WriteQueue::push(int64_t bytes, Job job) {
 bool WriteQueue::falls_behind() {
   const std::lock_guard lock(mutex_);
   return queued_bytes_ > kQueueBytes / 2;
+}
+
+std::chrono::nanoseconds WriteQueue::waited() {
+  const std::lock_guard lock(mutex_);
+  return waited_;
 }
 
 int64_t WriteQueue::waiting_bytes() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,6 +33,8 @@ class WriteQueue {
   void push(int64_t bytes, Job job);
 
   bool falls_behind();
+  // How long push has waited, in all.
+  std::chrono::nanoseconds waited();
   int64_t waiting_bytes();  // with those of the job that runs
   bool failed() const { return failed_; }
 
@@ -53,6 +56,7 @@ class WriteQueue {
   std::condition_variable wake_, written_;
   std::deque<Item> jobs_;
   int64_t queued_bytes_ = 0;
+  std::chrono::nanoseconds waited_{0};
   bool closed_ = false;
   Result<void> outcome_;  // of the jobs; the thread's until the join
   std::atomic<bool> failed_ = false;
