@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import operator
 import os
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
+from ._given import token_ids
 from ._program import PathLike, call_json
 from ._reader import Trace, open_trace
 from ._record import Recording
@@ -202,13 +202,6 @@ def doctor(*traces: TraceLike, model: Optional[PathLike] = None, **options: Any)
     return Diagnosis(call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1)))
 
 
-def _ids(tokens: Iterable[Any]) -> List[int]:
-    try:
-        return [operator.index(token) for token in tokens]
-    except TypeError:
-        raise TypeError("run: tokens are no whole numbers in a row, expected ids such as [1, 2, 3]") from None
-
-
 def run(
     prompt: Optional[str] = None,
     *,
@@ -225,7 +218,7 @@ def run(
         raise ValueError("run: give a prompt or tokens")
     if prompt is not None and not isinstance(prompt, str):
         raise TypeError(f"run: the prompt is of type {type(prompt).__name__}, expected a text; token ids go by tokens=")
-    given = {"model": model, "tokens": None if tokens is None else _ids(tokens), "trace": trace}
+    given = {"model": model, "tokens": None if tokens is None else token_ids("run: tokens", tokens), "trace": trace}
     arguments = ["run", "--json", *flags_of({**given, **options})]
     return Generation(call_json(arguments if prompt is None else [*arguments, f"--prompt={prompt}"]),
                       None if trace is None else os.fspath(trace))  # fmt: skip

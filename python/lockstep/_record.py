@@ -8,10 +8,11 @@ import inspect
 import os
 import sys
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Type, Union
 
 from . import _checkpoints
 from ._copies import Copier, Copy
+from ._given import model_file, whole
 from ._layout import Heads, Layout
 from ._module_names import Names, engine_of, rules_for
 from ._passes import Pass, PassWriter
@@ -26,6 +27,12 @@ _PLACES = ("position_ids", "positions", "input_pos", "cache_position", "attentio
 
 def _kind(dtype: Any) -> str:
     return _SHORT.get(str(dtype).rpartition(".")[2], "")
+
+
+def _number(config: Any, field: str) -> int:
+    """0 where the config has none, or one for each layer."""
+    value = getattr(config, field, 0)
+    return value if isinstance(value, int) else 0
 
 
 class Recording:
@@ -65,7 +72,7 @@ class Recording:
             raise TypeError("record: the module was compiled by torch.jit, which calls no hooks; record what it was made of")
         if precision is not None and not isinstance(precision, Mapping):
             raise TypeError(f'record: precision={precision!r}; expected a mapping such as {{"activations": "bf16"}}')
-        self._torch, self._model, self._sequence = torch, model, int(sequence)
+        self._torch, self._model, self._sequence = torch, model, whole("record: sequence", sequence)
         self._wants_own = own_names
         self._precision = dict(precision) if precision is not None else None
         config: Any = getattr(model, "config", None)
@@ -75,9 +82,9 @@ class Recording:
         self._names, note = rules_for(model, kind, found, names)
         self.architecture = self._names.architecture
         self._checkpoints = self._checked(checkpoints)
-        queries = int(heads or getattr(text, "num_attention_heads", 0) or 0)
-        keys = int(kv_heads or getattr(text, "num_key_value_heads", 0) or queries)
-        self._heads = Heads(queries, keys, int(getattr(text, "qk_rope_head_dim", 0) or 0))
+        queries = whole("record: heads", heads or _number(text, "num_attention_heads"))
+        keys = whole("record: kv_heads", kv_heads or _number(text, "num_key_value_heads") or queries)
+        self._heads = Heads(queries, keys, _number(text, "qk_rope_head_dim"))
         self.notes: List[str] = [note] if note else []
         self.own_names: List[str] = []
         self._kind, self._config = kind, text
@@ -88,7 +95,7 @@ class Recording:
         self._context = contextlib.ExitStack()
         self._running = False
         self._described = False
-        entry: Any = gguf
+        entry = model_file("record: gguf", gguf)
         if gguf is None and self.architecture:
             entry = {"architecture": self.architecture}
         if forward is None and kind == "transformers":
@@ -189,6 +196,11 @@ class Recording:
         self._describe()
         self._writer.abandon()
 
+    def __repr__(self) -> str:
+        steps = f"{self._passes.steps} step{'s' * (self._passes.steps != 1)}"
+        done = f"{len(self._passes.names)} checkpoints in {steps}" if self._writer.closed else "not closed yet"
+        return f"<lockstep.Recording {self.folder}: {done}>"
+
     def _describe(self) -> None:
         self.own_names = [name for name in self._passes.names if not _checkpoints.is_checkpoint(name)]
         if not self._passes.steps:
@@ -203,6 +215,8 @@ class Recording:
 
     def _checked(self, checkpoints: Union[str, Sequence[str]]) -> List[str]:
         """The sets, names and globs; ValueError for one that nothing fits."""
+        if not isinstance(checkpoints, Iterable):
+            raise TypeError(f"record: checkpoints={checkpoints!r}; expected names in a text or a list")
         parts = checkpoints.split(",") if isinstance(checkpoints, str) else list(checkpoints)
         modules = [name for name, _ in plain_names(self._model)]
         layers = 1 + max((int(part) for name in modules for part in name.split(".") if part.isdecimal()), default=0)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _limits, _precision, _values
 from ._dtypes import STORED, manifest_dtype
+from ._given import model_file, token_ids, whole
 from ._program import describe_model
 from ._reader import FORMAT, VERSION
 
@@ -28,7 +29,7 @@ def _model_entry(model: Union[None, str, "os.PathLike[str]", Mapping[str, str]])
         return {}
     if isinstance(model, Mapping):
         return dict(model)
-    return describe_model(model)
+    return describe_model(model_file("model", model))
 
 
 def _sync_folder(path: Path) -> None:
@@ -127,14 +128,14 @@ class TraceWriter:
             raise TypeError(f"engine={engine!r}; expected its name, or a mapping of name, version and device")
         _precision.check(precision or {})
         self.folder = Path(folder)
-        self.tokens: List[int] = [int(token) for token in tokens]
+        self.tokens: List[int] = token_ids("tokens", tokens)
         self._engine: Dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)
         self._engine["precision"] = dict(precision or {})
         self._model = _model_entry(model)
         self._forward = _forward_entry(forward or {})
         # Text from outside may hold halves of surrogate pairs, which are no UTF-8.
         self._prompt = prompt.encode("utf-8", "replace").decode("utf-8")
-        self._n_prompt = len(self.tokens) if n_prompt is None else int(n_prompt)
+        self._n_prompt = len(self.tokens) if n_prompt is None else whole("n_prompt", n_prompt)
         self._sampling = dict(sampling or {})
         self.notes: List[str] = list(notes)
         self.unmapped: List[str] = list(unmapped)
@@ -167,7 +168,7 @@ class TraceWriter:
             _precision.check(precision)
             self._engine["precision"] = dict(precision)
         if n_prompt is not None:
-            self._n_prompt = int(n_prompt)
+            self._n_prompt = whole("n_prompt", n_prompt)
 
     def _take_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

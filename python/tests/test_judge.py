@@ -69,9 +69,9 @@ class JudgeTest(unittest.TestCase):
                 lockstep.run(**wrong)
         for wrong, message in (
             ({"prompt": [1, 2]}, "^run: the prompt is of type list, expected a text; token ids go by tokens=$"),
-            ({"tokens": [1.5]}, r"^run: tokens are no whole numbers in a row, expected ids such as \[1, 2, 3\]$"),
-            ({"tokens": [[1, 2]]}, "^run: tokens are no whole numbers"),
-            ({"tokens": 7}, "^run: tokens are no whole numbers"),
+            ({"tokens": [1.5]}, r"^run: tokens: expected whole numbers in a row, such as \[1, 2, 3\]$"),
+            ({"tokens": [[1, 2]]}, "^run: tokens: expected whole numbers"),
+            ({"tokens": 7}, "^run: tokens: expected whole numbers"),
         ):
             with self.assertRaisesRegex(TypeError, message):
                 lockstep.run(model=MODEL, **wrong)

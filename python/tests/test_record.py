@@ -508,6 +508,11 @@ class RecordTest(unittest.TestCase):
             (torch.jit.trace(linear, torch.ones(1, 2)), {}, "compiled by torch.jit, which calls no hooks"),
             (model, {"names": 5}, "^names: int; expected a mapping, the file of a name map, or one of transformers, vllm"),
             (model, {"precision": "bf16"}, "^record: precision='bf16'; expected a mapping"),
+            (model, {"sequence": "a"}, "^record: sequence='a'; expected a whole number$"),
+            (model, {"heads": 2.5}, "^record: heads=2.5; expected a whole number$"),
+            (model, {"kv_heads": "2"}, "^record: kv_heads='2'; expected a whole number$"),
+            (model, {"gguf": 3}, "^record: gguf=3; expected the GGUF file, or a mapping with its path and fingerprint$"),
+            (model, {"checkpoints": 3}, "^record: checkpoints=3; expected names in a text or a list$"),
         ):
             with self.subTest(message=message), self.assertRaisesRegex(TypeError, message):
                 lockstep.record(module, self.root / "never", **options)
@@ -515,6 +520,9 @@ class RecordTest(unittest.TestCase):
             message = "^record: checkpoints: nothing is called '(layer|blk.*nothing|blocks.7.)'; sets are "
             with self.assertRaisesRegex(ValueError, message):
                 lockstep.record(model, self.root / "never", checkpoints=checkpoints)
+        for options in ({"sequence": -1}, {"heads": -2}, {"kv_heads": -1}, {"n_prompt": -1}):
+            with self.assertRaisesRegex(ValueError, f"{next(iter(options))}=-[12]; expected a whole number from 0 on$"):
+                lockstep.record(model, self.root / "never", **options)
         self.assertFalse((self.root / "never").exists())
         with self.assertRaisesRegex(ValueError, "blk.0.q: a fused row of 48 numbers.*heads="):
             self.record(model, ids, names=NAMES)
@@ -529,6 +537,10 @@ class RecordTest(unittest.TestCase):
                 model(torch.cat([ids, self.ids(1, 1)], 1))
                 raise RuntimeError("mine")
         self.assertFalse(lockstep.open_trace(recording.folder).complete)
+        with lockstep.record(model, self.root / "shown") as recording:
+            self.assertEqual(repr(recording), f"<lockstep.Recording {self.root / 'shown'}: not closed yet>")
+            model(ids)
+        self.assertRegex(repr(recording), r"^<lockstep.Recording .*shown: \d+ checkpoints in 1 step>$")
         recording, trace, _ = self.record(model)
         self.assertEqual((len(trace), len(recording.notes)), (0, 2))
         with self.assertRaisesRegex(ValueError, "is written and closed; lockstep.record makes a new recording"):

@@ -160,10 +160,15 @@ class TraceTest(unittest.TestCase):
             ({"engine": None}, "^engine=None; expected its name, or a mapping of name, version and device$"),
             ({"engine": "t", "sampling": 3}, "^sampling=3; expected a mapping$"),
             ({"engine": "t", "forward": "x"}, "^forward='x'; expected a mapping$"),
+            ({"engine": "t", "n_prompt": 1.5}, "^n_prompt=1.5; expected a whole number$"),
+            ({"engine": "t", "tokens": [1, 2.5]}, r"^tokens: expected whole numbers in a row, such as \[1, 2, 3\]$"),
+            ({"engine": "t", "model": 3}, "^model=3; expected the GGUF file, or a mapping with its path and fingerprint$"),
             ({"engine": "t", "precision": ["f32"]}, r"^precision=\['f32'\]; expected a mapping$"),
         ):
             with self.assertRaisesRegex(TypeError, message):
                 lockstep.TraceWriter(self.folder / "never", **given)
+        with self.assertRaisesRegex(ValueError, "^n_prompt=-1; expected a whole number from 0 on$"):
+            lockstep.TraceWriter(self.folder / "never", engine="t", n_prompt=-1)
         self.assertFalse((self.folder / "never").exists())
 
     def test_refuses_unknown_precision(self):
