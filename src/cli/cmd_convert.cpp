@@ -31,7 +31,8 @@ extern const Command kConvertCommand = {
     "  lockstep convert SmolLM2-135M smollm2-q4_k_m.gguf --type q4_k_m\n"
     "\n"
     "The folder has config.json and model.safetensors, or several files with their index. Without\n"
-    "--type every weight keeps its value: F32, F16 or BF16.\n",
+    "--type every weight keeps its value: F32, F16 or BF16. Experts in MXFP4 stay so with it "
+    "too.\n",
     convert_command::declare,
 };
 

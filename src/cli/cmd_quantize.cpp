@@ -19,6 +19,7 @@
 #include "cli/quantize_file.h"
 #include "gguf/quantize.h"
 #include "hub/folder.h"
+#include "models/model_folder.h"
 
 namespace lockstep::cli {
 namespace quantize_command {
@@ -165,8 +166,11 @@ Result<quant::TensorRecipe> read_recipe(const std::string& path) {
 Result<int> run(Flags flags) {
   LS_TRY(const std::string path, model_path(flags.source));
   LS_TRY(const gguf::File source, hub::open(path));
-  if (flags.recipe.empty() && flags.tensors.empty()) flags.recipe = own_format(source);
   gguf::QuantizeOptions options;
+  const bool as_it_is = flags.recipe.empty() && flags.tensors.empty();
+  if (as_it_is) flags.recipe = own_format(source);
+  // Folders have experts in four bits, which no other form has better.
+  options.keep_quantized = as_it_is || (models::is_hub_folder(path) && !flags.requantize);
   std::optional<quant::TensorRecipe> tensors;
   if (flags.tensors.empty()) {
     options.recipe = quant::find_recipe(flags.recipe);

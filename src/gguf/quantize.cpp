@@ -60,6 +60,7 @@ Result<const quant::FormatInfo*> target_of(const Tensor& tensor, const QuantizeO
     const bool plain = tensor.format->decodable && !is_quantized(*tensor.format);
     return plain ? &quant::info(quant::Format::kF32) : tensor.format;
   }
+  if (options.keep_quantized && is_quantized(*tensor.format)) return tensor.format;
   if (options.tensors != nullptr) return listed_format(tensor, *options.tensors);
   const quant::Format format =
       options.pure ? quant::fit_row(options.recipe->base, tensor.dims[0])

@@ -16,8 +16,9 @@ namespace lockstep::gguf {
 
 struct QuantizeOptions {
   const quant::Recipe* recipe = nullptr;
-  bool pure = false;        // every weight in the recipe's base format (or what its rows allow)
-  bool requantize = false;  // quantized sources are fine: decoded exactly, then encoded again
+  bool pure = false;            // every weight in the recipe's base format (or what its rows allow)
+  bool requantize = false;      // quantized sources are fine: decoded exactly, then encoded again
+  bool keep_quantized = false;  // what is quantized stays as it is
   const quant::TensorRecipe* tensors = nullptr;  // in place of the recipe
   const Imatrix* imatrix = nullptr;              // what errors of a tensor's columns count
 };

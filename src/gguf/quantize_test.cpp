@@ -181,6 +181,9 @@ TEST(Quantize, QuantizedSourcesNeedLeave) {
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("tensor a.weight is Q4_0 already"), std::string::npos)
       << refused.error().message;
+  const auto kept = plan_quantization(*source, {.recipe = q8, .keep_quantized = true});
+  ASSERT_TRUE(kept.ok()) << kept.error().message;
+  EXPECT_EQ(kept->tensors[0].format->name, "Q4_0");
   const auto plan = plan_quantization(*source, {q8, false, true});
   ASSERT_TRUE(plan.ok());
   ASSERT_TRUE(quantize(*source, *plan, folder.file("out.gguf"), [](int64_t) {}).ok());
