@@ -184,7 +184,7 @@ class Reader {
         if (!matches) return step["behavior"].wrong("\"Isolated\"");
         LS_TRY(std::string pattern, step["pattern"]["Regex"].text());
         replace(pattern, "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-                "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])");
+                "(?:'[sS\\x{17f}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])");
         patterns.push_back(numbered(pattern));
       } else {
         return step["type"].wrong("ByteLevel, Split or Digits");

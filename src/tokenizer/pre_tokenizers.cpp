@@ -16,7 +16,8 @@ constexpr Patterns kGpt2 = {
 // GPT-2's, with every digit alone.
 constexpr Patterns kSingleDigits = {R"(\p{N})", kGpt2[0]};
 
-#define LS_CONTRACTION R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
+// In either case; \x{17f} is a long s, whose upper case is S.
+#define LS_CONTRACTION R"((?:'[sS\x{17f}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))"
 
 constexpr Patterns kLlama3 = {
     LS_CONTRACTION

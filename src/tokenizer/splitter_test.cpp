@@ -43,6 +43,7 @@ TEST(Splitter, CaseMattersInTekkenAndGpt4o) {
   EXPECT_EQ(split("tekken", "helloWorldABC"), (Words{"hello", "World", "ABC"}));
   EXPECT_EQ(split("tekken", "éÉ"), (Words{"é", "É"}));
   EXPECT_EQ(split("gpt-4o", "HELLO's don't 1234"), (Words{"HELLO's", " don't", " ", "123", "4"}));
+  EXPECT_EQ(split("gpt-4o", "ſ'ſ'd"), (Words{"ſ'ſ", "'d"}));
 }
 
 TEST(Splitter, KnowsUnicodeBeyondTheLibrary) {

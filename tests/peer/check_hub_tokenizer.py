@@ -40,7 +40,7 @@ def deepseek_llm():
     source = (ROOT / "src/tokenizer/pre_tokenizers.cpp").read_text().split("kDeepseekLlm = {")[1]
     lines = re.findall(r'R"\((.*?)\)"\n', source.split('R"(]+)"')[0])
     letters = re.sub(r"\\x\{([0-9a-f]+)\}", lambda match: chr(int(match[1], 16)), "".join(lines) + "]+")
-    return [r"[\r\n]", letters, r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", DEEPSEEK_CJK]
+    return [r"[\r\n]", letters, "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", DEEPSEEK_CJK]
 
 
 def corpus(rng):
