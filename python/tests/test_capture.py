@@ -315,6 +315,22 @@ class CommandTest(unittest.TestCase):
         self.assertRegex(shown.getvalue(), r"^.*/t: 3 positions, 2 checkpoints, [0-9.]+ k?B\n")
         self.assertIn("(MODEL.gguf: the same model as a GGUF file)", shown.getvalue())
 
+    def test_the_next_commands_take_what_was_captured(self):
+        def capture(given):
+            with lockstep.TraceWriter(given.output, engine="x", tokens=[1, 2, 3]) as trace:
+                trace.step(0, {"logits": np.zeros((3, 7), np.float32)})
+
+        model = self.folder / "model"
+        model.mkdir()
+        (model / "config.json").write_text("{}")
+        for name, expected in (("t", model), ("u", model / "only.gguf")):
+            given = options(output=str(self.folder / name), model=str(model), program="lockstep")
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                self.assertEqual(command.run("x", capture, given), 0)
+            self.assertEqual(shown.getvalue().count(f" -m {expected}"), 2, shown.getvalue())
+            self.assertNotIn("MODEL.gguf", shown.getvalue())
+            (model / "only.gguf").write_bytes(b"")
+
 
 PROGRAM = os.environ.get("LOCKSTEP")
 MODELS = Path(os.environ.get("LOCKSTEP_MODELS", ""))

@@ -7,6 +7,7 @@
 #include "base/limited_process.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "models/model_folder.h"
 #include "suite/engines.h"
 #include "suite/placeholders.h"
 
@@ -41,7 +42,9 @@ Result<std::vector<std::string>> command_of(const Suite& suite, const Engine& en
   const std::string model = absolute_path(task.model->path);
   if (engine.kind == EngineKind::kCapture) {
     std::string source = model;
-    if (engine.target == "transformers") {
+    // A model that is a folder from the hub is what transformers reads.
+    if (engine.target == "transformers" &&
+        !(engine.folder.empty() && models::is_hub_folder(model))) {
       if (engine.folder.empty())
         return error("transformers reads no GGUF file; expected folder = \"...\" in [engine.{}]",
                      engine.name);

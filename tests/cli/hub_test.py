@@ -69,6 +69,25 @@ class Commands(unittest.TestCase):
 
     def test_check(self):
         run("check", "-m", self.model, "--against", "cpu", "-p", "hello", "-n", 2)
+        # What transformers reads is the model itself; a GGUF file needs a folder beside it.
+        stand_in = self.root / "python"
+        given = self.root / "given"
+        stand_in.write_text(f"#!/bin/sh\necho $* >> '{given}'\n")
+        stand_in.chmod(0o755)
+        suite = self.root / "suite.toml"
+        for model, expected in ((self.model, f"--model={self.model}"), (self.file, "transformers reads no GGUF file")):
+            suite.write_text(f"""
+                [engine.hub]
+                capture = "transformers"
+                python = "{stand_in}"
+                [[case]]
+                model = "{model}"
+                tokens = [[1, 2, 3]]
+                suspects = ["hub"]
+                n = 1
+            """)
+            done = subprocess.run([PROGRAM, "check", suite], check=False, capture_output=True, text=True)
+            self.assertIn(expected, done.stdout + done.stderr + given.read_text())
 
     def test_inspect_and_tensor(self):
         shown = json.loads(run("inspect", "-m", self.model, "--tensors", "--json").stdout)

@@ -58,10 +58,12 @@ def _prompt(options: argparse.Namespace, trace: Trace) -> List[str]:
 
 
 def _model(name: str) -> str:
-    """The GGUF file of the model, where it is known."""
+    """What the program can read of the model, where it is known: a GGUF file, or a folder from the hub."""
     if Path(name).is_dir():
         files = sorted(Path(name).glob("*.gguf"))
-        return str(files[0]) if len(files) == 1 else ""
+        if len(files) == 1:
+            return str(files[0])
+        return name if (Path(name) / "config.json").is_file() else ""
     return name if Path(name).is_file() else ""
 
 
