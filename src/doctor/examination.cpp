@@ -172,13 +172,11 @@ std::optional<Judgement> Examination::judge(const Altered& altered,
     out.ratio = std::max(out.ratio, ratio);
     const auto at = std::ranges::find(before_, own.position, &parity::OwnError::position);
     const double before = at == before_.end() ? 0 : at->non_finite ? kInfinite : at->ratio();
-    out.most_left = std::max(out.most_left, before > 0 ? ratio / before : 1);
     if (own.defect()) {
       out.left.push_back(own.position);
       continue;
     }
     ++out.explained;
-    out.honest += ratio <= kHonestRatio ? 1 : 0;
     out.explained_ratio = std::max(out.explained_ratio, ratio);
     out.explained_before = std::max(out.explained_before, before);
   }

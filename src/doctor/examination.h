@@ -41,8 +41,6 @@ struct Judgement {
   double ratio = 0;             // worst error over bound, of the rows that were wrong
   double explained_before = 0;  // the worst of the explained ones, before
   double explained_ratio = 0;   // and after
-  int64_t honest = 0;           // of the explained, those with the errors of honest engines
-  double most_left = 0;         // share of its error that a row which was wrong keeps
   bool whole() const { return left.empty(); }
 };
 
