@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,9 @@ using PairFormula =
 Alteration rope_formula(PairFormula formula, std::string words);
 Alteration other_frequencies();  // pairs as they should be, angles as the other pairing has them
 Alteration rotates_last();       // numbers of a head, not its first ones
+// Angles, or their cosines and sines, as another function leaves them.
+Alteration changed_angles(std::function<double(double)> angle, std::function<double(double)> part);
+Alteration rotates_heads(int64_t count);                          // only the first heads
 Alteration counted_as(std::function<int64_t(int64_t)> position);  // by Rope and tables of positions
 
 // Attention
@@ -145,11 +149,22 @@ Alteration logit_cap(double value);      // SoftCap
 Alteration choose(std::function<bool(op::Choose&)> how);
 Alteration skipped_experts(int64_t count);  // the best are passed over
 Alteration expert_numbers(int64_t offset);  // of the choice
+Alteration worst_experts();                 // those with the least scores
 Alteration weigh(std::function<bool(op::Weigh&)> how);
 Alteration biased_weights(const op::Weight& bias);  // the bias of the choice counts in them too
-Alteration weights_of_expert(int64_t offset);       // ExpertLinear's, of another expert
+// What each slot counts by another formula, from the router's numbers of the chosen experts and the
+// right weights; and that in words.
+using SlotWeights = std::function<double(size_t slot, std::span<const double> router,
+                                         std::span<const double> weights)>;
+Alteration slot_weights(SlotWeights formula, std::string words);
+// MixExperts: another sum, by what a slot counts in it.
+Alteration slot_sum(std::function<double(size_t slot, std::span<const double> weights)> share,
+                    std::string words);
+Alteration other_expert_weight(const op::Weight& used);  // ExpertLinear's; of the same shape only
+Alteration weights_of_expert(int64_t offset);            // ExpertLinear's, of another expert
 
 Alteration scaled_sum();  // Add: the factor of the second input is applied to the sum
+Alteration weighted_sum(double first, double second);  // Add: of its two inputs
 
 // Any op
 Alteration passes_on(size_t input);                       // its result is one of its inputs
@@ -158,5 +173,7 @@ Alteration reads_value(size_t input, op::ValueId value);  // in place of the inp
 Alteration reads_rows(std::function<int64_t(int64_t position)> other);  // of all its inputs
 Alteration result_of(std::function<int64_t(int64_t position)> other);
 Alteration times(double factor);  // its result
+// The whole row of its result becomes another, and that in words.
+Alteration then(std::function<void(std::span<double> row)> what, std::string words);
 
 }  // namespace lockstep::doctor

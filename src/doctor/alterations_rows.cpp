@@ -47,8 +47,10 @@ Turn turn_of(const op::Rope& rope, int64_t pair) {
 }
 
 // `pairs` at each head, from `start` on.
-void rotate_rows(Altered& altered, size_t op, const op::Rope& rope, const std::vector<Turn>& turns,
-                 int64_t start, const PairFormula& formula, const std::string& words) {
+void rotate_rows(
+    Altered& altered, size_t op, const op::Rope& rope, const std::vector<Turn>& turns,
+    int64_t start, const PairFormula& formula, const std::string& words,
+    const std::function<double(double)>& angle_of = [](double angle) { return angle; }) {
   op::Deviation& deviation = altered.deviation(op);
   deviation.formula = words;
   deviation.row = [=, frequencies = op::rope_frequencies(rope),
@@ -61,7 +63,7 @@ void rotate_rows(Altered& altered, size_t op, const op::Rope& rope, const std::v
         const double y = inputs[0][static_cast<size_t>(head + turn.second)];
         const auto turned = [&](int64_t pair) {
           const double angle =
-              static_cast<double>(position) * frequencies[static_cast<size_t>(pair)];
+              angle_of(static_cast<double>(position) * frequencies[static_cast<size_t>(pair)]);
           return formula(x, y, magnitude * std::cos(angle), magnitude * std::sin(angle));
         };
         result[static_cast<size_t>(head + turn.first)] = turned(turn.pair_of_first).first;
@@ -139,6 +141,62 @@ Alteration rotates_last() {
     for (int64_t pair = 0; pair < rope->dims / 2; ++pair) turns.push_back(turn_of(*rope, pair));
     rotate_rows(altered, op, *rope, turns, rope->head_size - rope->dims, rotated,
                 "the last numbers of the head rotated");
+    return true;
+  };
+}
+
+Alteration changed_angles(std::function<double(double)> angle, std::function<double(double)> part) {
+  return [angle = std::move(angle), part = std::move(part)](Altered& altered, size_t op) {
+    const op::Rope* rope = rope_at(altered, op);
+    if (rope == nullptr) return false;
+    std::vector<Turn> turns;
+    for (int64_t pair = 0; pair < rope->dims / 2; ++pair) turns.push_back(turn_of(*rope, pair));
+    const PairFormula formula = [part](double x, double y, double cosine, double sine) {
+      return rotated(x, y, part(cosine), part(sine));
+    };
+    rotate_rows(altered, op, *rope, turns, 0, formula, "x cos - y sin, x sin + y cos, rounded",
+                angle);
+    return true;
+  };
+}
+
+Alteration rotates_heads(int64_t count) {
+  return [count](Altered& altered, size_t op) {
+    const op::Rope* rope = rope_at(altered, op);
+    if (rope == nullptr) return false;
+    const int64_t end = count * rope->head_size;
+    if (count < 1 || end >= altered.program().value(altered.op(op).outputs[0]).width) return false;
+    std::vector<Turn> turns;
+    for (int64_t pair = 0; pair < rope->dims / 2; ++pair) turns.push_back(turn_of(*rope, pair));
+    rotate_rows(altered, op, *rope, turns, 0, rotated, "the first heads alone rotated");
+    op::Deviation& deviation = altered.deviation(op);
+    deviation.row = [all = deviation.row, end](InputRows inputs, int64_t position,
+                                               std::span<double> result) {
+      all(inputs, position, result);
+      std::ranges::copy(inputs[0].subspan(static_cast<size_t>(end)), result.begin() + end);
+    };
+    return true;
+  };
+}
+
+Alteration weighted_sum(double first, double second) {
+  return [=](Altered& altered, size_t op) {
+    if (!std::holds_alternative<op::Add>(altered.op(op).what)) return false;
+    op::Deviation& deviation = altered.deviation(op);
+    deviation.formula = fmt::format("{:g} · first + {:g} · second", first, second);
+    deviation.row = [=](InputRows inputs, int64_t, std::span<double> result) {
+      for (size_t i = 0; i < result.size(); ++i)
+        result[i] = first * inputs[0][i] + second * inputs[1][i];
+    };
+    return true;
+  };
+}
+
+Alteration then(std::function<void(std::span<double> row)> what, std::string words) {
+  return [what = std::move(what), words = std::move(words)](Altered& altered, size_t op) {
+    op::Deviation& deviation = altered.deviation(op);
+    deviation.gives = what;
+    deviation.formula = words;
     return true;
   };
 }

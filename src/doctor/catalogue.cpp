@@ -108,6 +108,22 @@ void sum_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
                    fix,
                    {{"used", name(op.inputs[kept])}},
                    keeps_inputs({kept, kept})});
+  struct Counted {
+    const char* how;
+    double first;
+    double second;
+  };
+  for (const Counted& counted :
+       {Counted{"it adds {1} twice", 1, 2}, Counted{"it adds {0} twice", 2, 1},
+        Counted{"it takes {1} off", 1, -1}, Counted{"it takes {0} off", -1, 1}}) {
+    out.push_back({"residual.input",
+                   fmt::format(fmt::runtime(counted.how), name(op.inputs[0]), name(op.inputs[1])),
+                   fix,
+                   {{"used", fmt::format("{:g} · {} + {:g} · {}", counted.first, name(op.inputs[0]),
+                                         counted.second, name(op.inputs[1]))}},
+                   weighted_sum(counted.first, counted.second)});
+    out.back().rank = 1;
+  }
   for (const size_t input : {size_t{0}, size_t{1}})
     for (const ValueId other : other_inputs(findings, index, input))
       if (std::ranges::find(op.inputs, other) == op.inputs.end())
@@ -117,6 +133,7 @@ void sum_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
              fix,
              {{"used", name(other)}},
              reads_value(input, other),
+             {},
              0,
              true});
 }
@@ -154,6 +171,29 @@ void cap_hypotheses(const Findings& findings, size_t index, std::vector<Hypothes
                      logit_cap(value)});
 }
 
+// What became of logits after the last op.
+void logits_hypotheses(std::vector<Hypothesis>& out) {
+  const auto add = [&](const char* value, const char* text, bool logarithm) {
+    out.push_back({"logits.normalized",
+                   text,
+                   "Look at what is recorded or handed on as logits: it is before the softmax.",
+                   {{"value", std::string(value)}},
+                   then(
+                       [logarithm](std::span<double> row) {
+                         const double largest = *std::ranges::max_element(row);
+                         double sum = 0;
+                         for (const double x : row) sum += std::exp(x - largest);
+                         for (double& x : row) {
+                           x -= largest + std::log(sum);
+                           if (!logarithm) x = std::exp(x);
+                         }
+                       },
+                       logarithm ? "log softmax" : "softmax")});
+  };
+  add("log softmax", "they are logarithms of probabilities, not logits", true);
+  add("softmax", "they are probabilities, not logits", false);
+}
+
 // An op that reads another value than it should. Where it is the input of the norm that it should
 // have read, that norm is missing.
 void input_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -173,6 +213,7 @@ void input_hypotheses(const Findings& findings, size_t index, std::vector<Hypoth
           reads_value(input, other)};
       made.of_one_op = true;
       made.rank = before_norm ? 0 : 3;
+      if (!before_norm) made.by_itself = "input.other";
       out.push_back(std::move(made));
     }
   }
@@ -196,6 +237,8 @@ std::vector<Hypothesis> catalogue(const Findings& findings, size_t index) {
   if (std::holds_alternative<op::SoftCap>(what)) cap_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Rope>(what)) rope_hypotheses(findings, index, out);
   if (std::holds_alternative<op::Attention>(what)) attention_hypotheses(findings, index, out);
+  if (findings.program().ops[index].outputs[0] == findings.program().logits())
+    logits_hypotheses(out);
   expert_hypotheses(findings, index, out);
   // Other readings of a weight's raw blocks belong here: reweigh() hands them the weight as the
   // file has it.

@@ -85,6 +85,11 @@ void activation_hypotheses(const Findings& findings, size_t index, std::vector<H
       {"tanh", [](double x) { return std::tanh(x); }},
       {"relu_squared", [](double x) { return std::max(x, 0.0) * std::max(x, 0.0); }},
       {"softplus", [](double x) { return std::log1p(std::exp(x)); }},
+      {"silu with the sign of its exponent wrong", [](double x) { return x / (1 + std::exp(x)); }},
+      {"hard_swish", [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }},
+      {"leaky_relu", [](double x) { return x > 0 ? x : 0.01 * x; }},
+      {"elu", [](double x) { return x > 0 ? x : std::expm1(x); }},
+      {"mish", [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }},
   };
   for (const Named& other : kOthers)
     out.push_back({"activation.kind",

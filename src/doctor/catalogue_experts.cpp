@@ -80,6 +80,47 @@ void weights_hypotheses(const Findings& findings, size_t index, std::vector<Hypo
                    biased_weights(*choose->bias)});
 }
 
+// What a slot counts, where the right weights are known and not used so.
+void slot_hypotheses(size_t slots, bool of_sum, std::vector<Hypothesis>& out) {
+  const auto add = [&](const char* how, const std::string& text, const SlotWeights& formula) {
+    out.push_back({"experts.weights",
+                   text,
+                   "Look at which weight belongs to which chosen expert.",
+                   {{"how", std::string(how)}},
+                   of_sum ? slot_sum(
+                                [formula](size_t slot, std::span<const double> weights) {
+                                  return formula(slot, {}, weights);
+                                },
+                                fmt::format("sum over slots, where {}", text))
+                          : slot_weights(formula, text)});
+  };
+  const auto count = static_cast<double>(slots);
+  add("ones", "all chosen experts count 1",
+      [](size_t, std::span<const double>, std::span<const double>) { return 1.0; });
+  add("equal", fmt::format("all chosen experts count 1 / {}", slots),
+      [=](size_t, std::span<const double>, std::span<const double>) { return 1 / count; });
+  add("reversed", "the weights of the chosen experts are in reverse order",
+      [](size_t slot, std::span<const double>, std::span<const double> weights) {
+        return weights[weights.size() - 1 - slot];
+      });
+  for (size_t kept = 0; kept < slots; ++kept)
+    add("one", fmt::format("of the chosen experts only number {} counts", kept + 1),
+        [=](size_t slot, std::span<const double>, std::span<const double> weights) {
+          return slot == kept ? weights[slot] : 0;
+        });
+  if (of_sum) return;
+  add("router", "the weights are the router's numbers as they are",
+      [](size_t slot, std::span<const double> router, std::span<const double>) {
+        return router[slot];
+      });
+  add("softmax twice", "a second softmax is taken of the weights",
+      [](size_t slot, std::span<const double>, std::span<const double> weights) {
+        double sum = 0;
+        for (const double weight : weights) sum += std::exp(weight);
+        return std::exp(weights[slot]) / sum;
+      });
+}
+
 void products_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
   const auto& all = std::get<op::ExpertLinear>(findings.program().ops[index].what);
   for (const int64_t offset : {1, -1, 2, -2})
@@ -90,6 +131,25 @@ void products_hypotheses(const Findings& findings, size_t index, std::vector<Hyp
            "Look at the index into the experts' weights, and at where they start.",
            {{"offset", offset}},
            weights_of_expert(offset)});
+  for (const op::Op& other : findings.program().ops) {
+    const auto* used = std::get_if<op::ExpertLinear>(&other.what);
+    if (used == nullptr || used->weight.data.data() == all.weight.data.data()) continue;
+    const bool same_layer = other.layer == findings.program().ops[index].layer;
+    const auto role = [](const std::string& name) { return name.substr(name.find('.', 4) + 1); };
+    const bool same_role = role(used->weight.name) == role(all.weight.name);
+    if (!same_layer && !same_role) continue;
+    Hypothesis made{same_role ? "weight.other_layer" : "weight.other_tensor",
+                    fmt::format("it uses {} in place of {}", used->weight.name, all.weight.name),
+                    "Look at the name under which this tensor is looked up.",
+                    {{"tensor", all.weight.name}},
+                    other_expert_weight(used->weight)};
+    made.of_one_op = true;
+    if (same_role)
+      made.parameters.push_back({"layer", other.layer});
+    else
+      made.parameters.push_back({"used", used->weight.name});
+    out.push_back(std::move(made));
+  }
 }
 
 }  // namespace
@@ -97,6 +157,12 @@ void products_hypotheses(const Findings& findings, size_t index, std::vector<Hyp
 void expert_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
   const op::What& what = findings.program().ops[index].what;
   if (std::holds_alternative<op::Weigh>(what)) weights_hypotheses(findings, index, out);
+  const bool of_sum = std::holds_alternative<op::MixExperts>(what);
+  if (of_sum || std::holds_alternative<op::Weigh>(what)) {
+    const op::Op& op = findings.program().ops[index];
+    const int64_t slots = findings.program().value(of_sum ? op.inputs[0] : op.outputs[0]).width;
+    if (slots > 1) slot_hypotheses(static_cast<size_t>(slots), of_sum, out);
+  }
   if (std::holds_alternative<op::ExpertLinear>(what)) products_hypotheses(findings, index, out);
 }
 
@@ -178,6 +244,8 @@ std::vector<Hypothesis> choice_hypotheses(const Findings& findings, size_t index
         }));
   add("rank", "the best expert is passed over: the choice begins with the second",
       "Look at where the sorted experts are cut off.", skipped_experts(1));
+  add("worst", "the experts with the least scores are chosen",
+      "Look at the order in which experts are sorted.", worst_experts());
   for (const int64_t offset : {1, -1})
     add("index", fmt::format("the numbers of the chosen experts are off by {:+d}", offset),
         "Look at whether experts are counted from 0.", expert_numbers(offset));

@@ -44,6 +44,11 @@ void norm_formulas(bool layer, bool biased, std::vector<Hypothesis>& out) {
       [=](const NormGroup& group, double x, double weight, double bias) {
         return off(group, x) / (spread(group) + group.epsilon) * weight + bias;
       });
+  add("norm.kind", "weight twice", "it multiplies with the weight twice",
+      fmt::format("x / sqrt({} + epsilon) · weight · weight", of),
+      [=](const NormGroup& group, double x, double weight, double bias) {
+        return off(group, x) / std::sqrt(spread(group) + group.epsilon) * weight * weight + bias;
+      });
   add("norm.kind", layer ? "mean of squares" : "variance",
       layer ? "it divides by the root of the mean of squares, not of the variance"
             : "it divides by the root of the variance, not of the mean of squares",

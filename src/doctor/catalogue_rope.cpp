@@ -93,60 +93,6 @@ Alteration rounded_frequencies(const std::function<float(float)>& rounded) {
   });
 }
 
-// The rotation itself, computed otherwise.
-void formula_hypotheses(const op::Rope& own, std::vector<Hypothesis>& out) {
-  const auto add = [&](const char* value, const std::string& text, const std::string& words,
-                       PairFormula formula) {
-    out.push_back({"rope.formula",
-                   text,
-                   "Look at the two lines that rotate a pair: x cos - y sin and x sin + y cos.",
-                   {{"value", std::string(value)}},
-                   rope_formula(std::move(formula), words)});
-  };
-  using Two = std::pair<double, double>;
-  add("overwritten",
-      "the second number of a pair is made of the first one as it is after its rotation",
-      "x' = x cos - y sin, y' = x' sin + y cos", [](double x, double y, double c, double s) {
-        const double turned = x * c - y * s;
-        return Two{turned, turned * s + y * c};
-      });
-  add("first only", "only the first number of each pair is rotated", "x cos - y sin, y",
-      [](double x, double y, double c, double s) {
-        return Two{x * c - y * s, y};
-      });
-  add("second only", "only the second number of each pair is rotated", "x, x sin + y cos",
-      [](double x, double y, double c, double s) {
-        return Two{x, x * s + y * c};
-      });
-  add("swapped", "sine and cosine are swapped", "x sin - y cos, x cos + y sin",
-      [](double x, double y, double c, double s) {
-        return Two{x * s - y * c, x * c + y * s};
-      });
-  add("no minus", "both numbers of a pair are sums: the minus is missing",
-      "x cos + y sin, x sin + y cos", [](double x, double y, double c, double s) {
-        return Two{x * c + y * s, x * s + y * c};
-      });
-  add("cosine only", "it multiplies with the cosine and leaves the sine out", "x cos, y cos",
-      [](double x, double y, double c, double) {
-        return Two{x * c, y * c};
-      });
-  const bool adjacent = own.pairing == op::Rope::Pairing::kAdjacent;
-  out.push_back(
-      {"rope.pairing",
-       fmt::format("it pairs {}, but takes the angles as if it paired {}",
-                   adjacent ? "neighbours" : "halves", adjacent ? "halves" : "neighbours"),
-       "Look at how cosines and sines are laid out: each pair has one angle for both "
-       "numbers.",
-       {{"value", std::string(adjacent ? "angles of halves" : "angles of neighbours")}},
-       other_frequencies()});
-  out.push_back(
-      {"rope.dims",
-       fmt::format("it rotates the last {} numbers of each head, not the first", own.dims),
-       "Look at which numbers of a head are rotated.",
-       {{"value", std::string("last")}},
-       rotates_last()});
-}
-
 }  // namespace
 
 void rope_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -187,7 +133,7 @@ void rope_hypotheses(const Findings& findings, size_t index, std::vector<Hypothe
   exponent(std::sqrt(own.base), "the exponent of frequency i were i / d, not 2i / d");
   const double part = static_cast<double>(own.dims) / static_cast<double>(own.head_size);
   exponent(std::pow(own.base, part), "d in the exponent were the whole head");
-  formula_hypotheses(own, out);
+  rotation_hypotheses(findings, index, out);
   const std::string scaling_fix = "Look at the scaling of the rotation in the file's metadata.";
   out.push_back({"rope.scaling",
                  fmt::format("positions are not scaled by {:g}", own.position_scale),
@@ -293,16 +239,28 @@ void rope_hypotheses(const Findings& findings, size_t index, std::vector<Hypothe
            turns_pairs(count / 2)});
     }
   position_hypotheses(findings, out);
-  out.push_back({"rope.precision",
-                 "frequencies are rounded to bfloat16",
-                 "Look at the type in which frequencies and angles are computed.",
-                 {{"type", std::string("bf16")}},
-                 rounded_frequencies([](float x) { return bfloat_to_float(float_to_bfloat(x)); })});
-  out.push_back({"rope.precision",
-                 "frequencies are rounded to half precision",
-                 "Look at the type in which frequencies and angles are computed.",
-                 {{"type", std::string("f16")}},
-                 rounded_frequencies([](float x) { return half_to_float(float_to_half(x)); })});
+  for (const bool half_precision : {false, true}) {
+    const auto rounded = [=](double x) {
+      const auto number = static_cast<float>(x);
+      return static_cast<double>(half_precision ? half_to_float(float_to_half(number))
+                                                : bfloat_to_float(float_to_bfloat(number)));
+    };
+    const auto same = [](double x) { return x; };
+    const auto add = [&](const char* what, Alteration alter) {
+      out.push_back({"rope.precision",
+                     fmt::format("{} are rounded to {}", what,
+                                 half_precision ? "half precision" : "bfloat16"),
+                     "Look at the type in which positions, frequencies, angles, cosines and sines "
+                     "are computed and kept.",
+                     {{"type", std::string(half_precision ? "f16" : "bf16")}},
+                     std::move(alter)});
+    };
+    add("frequencies", rounded_frequencies([rounded](float x) {
+          return static_cast<float>(rounded(static_cast<double>(x)));
+        }));
+    add("cosines and sines", changed_angles(same, rounded));
+    add("angles", changed_angles(rounded, same));
+  }
 }
 
 }  // namespace lockstep::doctor

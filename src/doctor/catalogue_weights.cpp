@@ -255,12 +255,13 @@ void weight_hypotheses(const Findings& findings, size_t index, std::vector<Hypot
                    reweigh(column_major)});
   // What the file has of the same shape: the same tensor of other layers first.
   std::set<const void*> seen = {weight->data.data()};
+  const int64_t near = op.layer < 0 ? program.layers - 1 : op.layer;
   for (const bool same_role : {true, false})
     for (const op::Op& other : program.ops) {
       const op::Weight* used = weight_of(other);
       if (used == nullptr || !same_shape(*used, *weight) ||
           (role_of(used->name) == role_of(weight->name)) != same_role ||
-          (!same_role && other.layer >= 0 && other.layer != op.layer) ||
+          (!same_role && other.layer >= 0 && other.layer != near) ||
           !seen.insert(used->data.data()).second)
         continue;
       Hypothesis made{same_role ? "weight.other_layer" : "weight.other_tensor",

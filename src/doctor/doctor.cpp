@@ -199,7 +199,8 @@ class SideDoctor {
         explanation.chosen[0].contested = true;
       }
     }
-    if (!explanation.chosen.empty()) found_.add(result, examination, explanation);
+    if (explanation.chosen.empty() && found_.joins_unknown(result, examination)) return;
+    found_.add(result, examination, explanation);
   }
 
   // A wrong mask may leave rows that see nothing: what explains the other rows explains their NaN.

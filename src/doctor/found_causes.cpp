@@ -67,8 +67,11 @@ bool FoundCauses::joins_unknown(const CheckpointResult& result, const Examinatio
 void FoundCauses::add(const CheckpointResult& result, Examination& examination,
                       const Explanation& explanation) {
   if (explanation.chosen.empty()) {
-    if (explanation.nearly) add_nearly(result, examination, explanation);
-    add_unknown(result, examination, explanation);
+    const auto& nearly = explanation.nearly;
+    if (nearly) add_nearly(result, examination, explanation);
+    // What rounding leaves within the bound is numbers on the edge of two.
+    if (!nearly || !nearly->hypothesis.rounds || !nearly->judgement.whole())
+      add_unknown(result, examination, explanation);
     return;
   }
   // Of hypotheses that name a tensor: the same in another layer.
@@ -117,7 +120,8 @@ Diagnosis FoundCauses::begin(const CheckpointResult& result,
 Diagnosis FoundCauses::begin(const CheckpointResult& result, const Examination& examination,
                              const Trial& trial) const {
   Diagnosis out = begin(result, examination.patient().wrong);
-  out.cause = trial.hypothesis.cause;
+  const Hypothesis& hypothesis = trial.hypothesis;
+  out.cause = hypothesis.by_itself.empty() ? hypothesis.cause : hypothesis.by_itself;
   out.parameters = trial.hypothesis.parameters;
   out.fix = trial.hypothesis.fix;
   out.text = trial.hypothesis.text;
@@ -168,8 +172,7 @@ void FoundCauses::add_chosen(const CheckpointResult& result, Examination& examin
     // A number that was found from all rows there are proves nothing by itself.
     const bool checked =
         trial.hypothesis.fitted == 0 || wrong.wrong.size() > examination.few().size();
-    const bool edges = trial.hypothesis.rounds && !trial.judgement.whole();
-    made.proved = examination.alone() && checked && !edges && !trial.contested;
+    made.proved = examination.alone() && checked && !trial.contested;
     for (const size_t op : trial.ops)
       if (const int64_t layer = examination.base().program().ops[op].layer; layer >= 0)
         add_in_order(made.layers, layer);

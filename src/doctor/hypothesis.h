@@ -19,6 +19,8 @@ struct Hypothesis {
   std::string fix;   // what to look at, a sentence
   std::vector<Parameter> parameters;
   Alteration alter;
+  // The cause of one that has none of its own where it explains the whole of a checkpoint alone.
+  std::string by_itself = {};
   int fitted = 0;            // numbers that were found from the trace
   bool of_one_op = false;    // it makes no sense for other ops of the same kind: it names a tensor
   bool of_any_kind = false;  // it may hold for ops of other kinds too: they have weights alike
@@ -45,6 +47,7 @@ void norm_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis
 void weight_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void layout_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void rope_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
+void rotation_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void attention_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void expert_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);
 void row_hypotheses(const Findings& findings, size_t op, std::vector<Hypothesis>& out);

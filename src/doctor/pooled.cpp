@@ -195,6 +195,8 @@ class Pool {
       for (size_t place = 0; place < examination.stretch().size(); ++place) {
         const size_t op = examination.stretch()[place];
         for (const Hypothesis& each : catalogue(examination.findings(), op)) {
+          // What rounds its results may round these too.
+          if (each.cause == "rope.precision") continue;
           hold(each, place, {i});
           // Of the first layer: others have the same.
           if (i == 0 && all.size() > 1 && !each.of_one_op) hold(each, place, all);

@@ -162,6 +162,7 @@ void match_columns(Examination& examination, std::vector<Hypothesis>& out) {
   if (cause == "slices.swapped") made.parameters.push_back({"order", std::string("columns")});
   made.of_one_op = true;
   made.rank = 2;
+  if (cause == kUnknown) made.by_itself = "columns.permuted";
   out.push_back(std::move(made));
 }
 
@@ -206,7 +207,9 @@ void match_limit(Examination& examination, std::vector<Hypothesis>& out) {
     if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
   const auto at_limit = std::ranges::count_if(
       actual.values, [&](double value) { return std::fabs(value) >= largest * (1 - 1e-6); });
-  if (largest == 0 || at_limit < 2) return;
+  // Where nearly all numbers are the same, no limit has made them so.
+  const int64_t below = std::ssize(actual.values) - at_limit;
+  if (largest == 0 || at_limit < 2 || 10 * below < std::ssize(actual.values)) return;
   Hypothesis made{"activation.clamp",
                   fmt::format("numbers are cut off at {:g}", largest),
                   "Look for a limit of this result, or for a type that saturates there.",

@@ -80,14 +80,29 @@ std::vector<Quantity> attention_quantities(const op::Attention& own) {
            .low = -1,
            .high = 3,
            .steps = 60,
-           .own = own.soft_cap}};
+           .own = own.soft_cap},
+          {.cause = "attention.mask",
+           .text =
+               [](double v) {
+                 return fmt::format("the scores of keys out of sight are {:g}, not minus infinity",
+                                    -v);
+               },
+           .fix = "Look at the number that masks scores.",
+           .parameter = "hidden",
+           .negative = true,
+           .rare = true,
+           .alter = [](double v) { return hidden_as(-v); },
+           .low = -1,
+           .high = 2,
+           .steps = 60,
+           .own = 0}};
 }
 
 }  // namespace
 
 Hypothesis Quantity::hypothesis(double value) const {
   Hypothesis out{cause, text(value), fix, more, alter(value)};
-  out.parameters.push_back({parameter, value});
+  out.parameters.push_back({parameter, negative ? -value : value});
   out.fitted = 1;
   out.rank = rank;
   return out;

@@ -16,6 +16,8 @@ struct Quantity {
   std::string fix;
   std::vector<Parameter> more = {};  // besides the value
   const char* parameter = "value";
+  bool negative = false;  // the number is the one that is told with a minus
+  bool rare = false;      // not looked for in a stretch, where every try is a replay of all of it
   std::function<Alteration(double)> alter;
   int rank = 0;
   double low;  // of the logarithm, to base 10

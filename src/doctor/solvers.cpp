@@ -217,7 +217,7 @@ std::vector<Hypothesis> solve(Examination& examination, std::span<const size_t> 
   const op::Op& op = examination.base().program().ops[ops.front()];
   std::vector<Hypothesis> out;
   for (const Quantity& quantity : quantities_of(op, ops.size() > 1))
-    solve_quantity(examination, ops, quantity, out);
+    if (examination.alone() || !quantity.rare) solve_quantity(examination, ops, quantity, out);
   if (const auto* norm = std::get_if<op::Norm>(&op.what); norm != nullptr && examination.alone())
     solve_norm(examination, ops, *norm, out);
   if (const auto* rope = std::get_if<op::Rope>(&op.what)) solve_rope(examination, ops, *rope, out);

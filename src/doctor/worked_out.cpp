@@ -53,7 +53,12 @@ Working NumberWorker::run() {
     right_ = fmt::format("({}) cut to ±{:g}", right_, deviation_.limit);
     out_.value = std::clamp(out_.value, -deviation_.limit, deviation_.limit);
   }
-  if (deviation_.gives) {
+  if (deviation_.gives && !deviation_.formula.empty()) {
+    const auto rows = replay_.replayed_rows(id_, {&position_, 1});
+    if (!rows) return {};
+    right_ = fmt::format("{} of {}", deviation_.formula, right_);
+    out_.value = rows->row(0)[column_];
+  } else if (deviation_.gives) {
     right_ = fmt::format("({}), rounded", right_);
     deviation_.gives({&out_.value, 1});
   }

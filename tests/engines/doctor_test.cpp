@@ -131,9 +131,7 @@ void DoctorCorpus::hold_to_bugs(const std::string& set, const Style& style) {
     if (silent) continue;
     EXPECT_TRUE(right || listed) << first.cause << ": " << first.text;
     EXPECT_FALSE(listed && first.proved) << first.text;
-    // Rounding in a stretch: a number on the edge of two may fall to either side.
-    const bool edges = first.cause.starts_with("precision.") && !first.proved;
-    EXPECT_GE(first.explained, edges ? (3 * first.rows + 4) / 5 : first.rows) << first.text;
+    EXPECT_EQ(first.explained, first.rows) << first.text;
     EXPECT_EQ(diagnoses.size(), 1U) << diagnoses.back().text;
   }
   if (table) {
