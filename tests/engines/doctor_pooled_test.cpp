@@ -1,5 +1,6 @@
 // Mistakes that hide in the rounding of a coarse type are found over all rows together; honest
 // engines get no name.
+#include <algorithm>
 #include <random>
 
 #include <fmt/format.h>
@@ -115,6 +116,53 @@ TEST_P(DoctorPooled, HiddenBugsAreNamed) {
   if (std::getenv("LOCKSTEP_TABLE") != nullptr)
     fmt::print("{}: {} hidden, {} named\n", GetParam(), hidden, named);
 }
+
+// The same of experts, sinks and latent attention: what rounding leads the router to is no mistake.
+class DoctorPooledExperts : public testing::TestWithParam<std::string> {};
+
+TEST_P(DoctorPooledExperts, NoNameForHonestEngines) {
+  const uint64_t seed = search_seed();
+  forge::Spec spec{.arch = GetParam(),
+                   .layers = 2,
+                   .width = 64,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .feed_forward = 96,
+                   .experts = 9,
+                   .experts_used = 3,
+                   .expert_feed_forward = 32,
+                   .vocabulary = 67,
+                   .type = "f32",
+                   .seed = seed};
+  if (spec.arch == "deepseek2") {
+    spec.head_size = 24;
+    spec.rope_dims = 8;
+    spec.latent = 32;
+    spec.query_latent = 48;
+    spec.expert_groups = 3;
+    spec.expert_groups_used = 2;
+    spec.sigmoid_experts = spec.biases = true;
+  }
+  Lab lab = Lab::forged(spec);
+  Job job{.tokens = random_tokens(seed, 24, 67), .prompt = 20};
+  const op::Program program = lab.program(job);
+  const auto honest = lab.record(job, {.order = Order::kPairwise}, program);
+  for (const Style& style : coarse_engines()) {
+    if (!runs_slow_tests() && style.name != "bf16" && style.name != "int8") continue;
+    const auto found = engines::diagnose(lab, honest, lab.record(job, style, program),
+                                         {.seconds = 60, .search = true});
+    EXPECT_TRUE(found.diagnoses.empty()) << style.name << ", seed " << seed << "\n"
+                                         << tell(found.diagnoses);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DoctorPooledExperts,
+                         testing::Values("qwen3moe", "qwen2moe", "gpt-oss", "deepseek2"),
+                         [](const auto& parameter) {
+                           std::string name = parameter.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Models, DoctorPooled, testing::Values("llama", "gpt2", "qwen2"),
                          [](const auto& parameter) { return parameter.param; });
