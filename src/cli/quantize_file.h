@@ -10,7 +10,7 @@ namespace lockstep::cli {
 struct QuantizeFlags {
   std::string source;
   std::string target;
-  std::string recipe;  // empty: the smallest float format that holds every weight as it is
+  std::string recipe;   // empty: the smallest float format that holds every weight as it is
   std::string tensors;  // a file that names a format for each tensor, in place of the recipe
   std::string imatrix;  // a file; empty: errors of all weights count the same
   bool pure = false;

@@ -1,6 +1,6 @@
 // Rounding that is not declared, in a stretch whose inner values were not recorded, or never are:
-// replayed with what is rounded in it. Where all that an op reads was recorded, its numbers tell more
-// (find_precision.h).
+// replayed with what is rounded in it. Where all that an op reads was recorded, its numbers tell
+// more (find_precision.h).
 #pragma once
 
 #include <vector>

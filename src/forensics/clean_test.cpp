@@ -215,9 +215,9 @@ class Watcher : public op::Observer {
 };
 
 TEST_F(Clean, TheShippedModels) {
-  for (const char* name : {"haiku-llama-f16", "haiku-llama-q4_k_m", "haiku-gpt2-f32",
-                           "haiku-qwen2-f16", "haiku-phi3-f16", "haiku-granite-f16",
-                           "haiku-moe-q4_k_m"}) {
+  for (const char* name :
+       {"haiku-llama-f16", "haiku-llama-q4_k_m", "haiku-gpt2-f32", "haiku-qwen2-f16",
+        "haiku-phi3-f16", "haiku-granite-f16", "haiku-moe-q4_k_m"}) {
     SCOPED_TRACE(name);
     const auto model = model::Model::load(fmt::format("{}/{}.gguf", LOCKSTEP_MODELS, name));
     ASSERT_TRUE(model.ok()) << model.error().message;

@@ -115,8 +115,8 @@ struct Attention {
   int64_t head_size = 0;
   int64_t value_size = 0;
   double scale = 1;
-  double soft_cap = 0;          // 0: none
-  int64_t window = 0;           // positions seen, the token's own included; 0: all
+  double soft_cap = 0;            // 0: none
+  int64_t window = 0;             // positions seen, the token's own included; 0: all
   std::optional<Weight> sinks{};  // [heads]
 };
 

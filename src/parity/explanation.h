@@ -22,10 +22,11 @@ std::string_view name(Origin origin);
 
 // Added up over elements.
 struct Parts {
-  double reference = 0;                     // squares of the reference's numbers
-  double difference = 0;                    // squares of the difference
-  std::array<double, kOrigins> squares{};   // of each part
-  std::array<double, kOrigins> products{};  // of each part with the difference: their sum is `difference`
+  double reference = 0;                    // squares of the reference's numbers
+  double difference = 0;                   // squares of the difference
+  std::array<double, kOrigins> squares{};  // of each part
+  std::array<double, kOrigins>
+      products{};  // of each part with the difference: their sum is `difference`
 
   void add(const Parts& other);
 
@@ -73,12 +74,12 @@ struct ExplainedChoices {
   double weights_alone = 0;
   double rounding_alone = 0;
   double reference_rounding_alone = 0;
-  int64_t same = 0;            // positions where the sides have the same largest logit
+  int64_t same = 0;             // positions where the sides have the same largest logit
   int64_t same_by_weights = 0;  // where the two exact passes do
 };
 
 struct Explanation {
-  std::vector<std::string> settings;      // that the files do not share, clauses
+  std::vector<std::string> settings;  // that the files do not share, clauses
   bool weights_differ = false;
   std::vector<ExplainedValue> values;  // by op, in order of execution
   std::vector<ExplainedValue> layers;  // the output of each layer, from that of the one before

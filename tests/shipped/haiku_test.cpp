@@ -14,10 +14,9 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kFiles[] = {
-    "haiku-gpt2-f32",    "haiku-granite-f16",  "haiku-granite-q4_k_m",
-    "haiku-llama-f16",   "haiku-llama-q4_k_m", "haiku-phi3-f16",
-    "haiku-phi3-q4_k_m", "haiku-qwen2-f16",    "haiku-qwen2-q4_k_m",
-    "haiku-moe-f16",     "haiku-moe-q4_k_m",
+    "haiku-gpt2-f32",     "haiku-granite-f16", "haiku-granite-q4_k_m", "haiku-llama-f16",
+    "haiku-llama-q4_k_m", "haiku-phi3-f16",    "haiku-phi3-q4_k_m",    "haiku-qwen2-f16",
+    "haiku-qwen2-q4_k_m", "haiku-moe-f16",     "haiku-moe-q4_k_m",
 };
 
 std::string number_word(int number) {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kSessionFiles[] = {"haiku-gpt2-f32", "haiku-granite-q4_k_m",
+constexpr const char* kSessionFiles[] = {"haiku-gpt2-f32",     "haiku-granite-q4_k_m",
                                          "haiku-llama-q4_k_m", "haiku-phi3-q4_k_m",
                                          "haiku-qwen2-q4_k_m", "haiku-moe-q4_k_m"};
 
