@@ -200,6 +200,18 @@ Alteration norm_group(std::function<int64_t(int64_t group, int64_t width)> group
   };
 }
 
+Alteration head_part_first(int64_t first) {
+  return [first](Altered& altered, size_t op) {
+    const op::ValueId input = altered.op(op).inputs[0];
+    const int64_t width = altered.program().value(input).width;
+    return altered.change<op::HeadParts>(op, [&](op::HeadParts& own) {
+      if (own.first == first || first < 0 || first + own.width > width / own.heads) return false;
+      own.first = first;
+      return true;
+    });
+  };
+}
+
 Alteration slice_first(int64_t first) {
   return [first](Altered& altered, size_t op) {
     const op::Op& here = altered.op(op);

@@ -92,6 +92,7 @@ using NormFormula =
 Alteration norm_formula(NormFormula formula, std::string words);
 
 Alteration slice_first(int64_t first);
+Alteration head_part_first(int64_t first);  // HeadParts
 
 // Rope
 Alteration rope(std::function<bool(op::Rope&)> how);

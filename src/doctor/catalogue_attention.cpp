@@ -99,7 +99,8 @@ void attention_hypotheses(const Findings& findings, size_t index, std::vector<Hy
   std::set<double> scales = {own.scale};
   for (const double scale :
        {1.0, 1 / std::sqrt(head), 1 / head, own.scale * own.scale, std::sqrt(own.scale),
-        1 / std::sqrt(head * static_cast<double>(own.heads))})
+        1 / std::sqrt(head * static_cast<double>(own.heads)),
+        1 / std::sqrt(static_cast<double>(own.value_size))})
     if (scales.insert(scale).second)
       out.push_back({"attention.scale",
                      fmt::format("q · k is multiplied by {:.6g}, not {:.6g}", scale, own.scale),

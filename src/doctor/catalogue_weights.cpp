@@ -222,6 +222,28 @@ void slice_hypotheses(const Findings& findings, size_t index, std::vector<Hypoth
   for (const int64_t count : counts) interleaved(count);
 }
 
+// A part of each head is taken from the other end of the head.
+void head_part_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
+  const op::Program& program = findings.program();
+  const op::Op& op = program.ops[index];
+  const auto& own = std::get<op::HeadParts>(op.what);
+  const op::Value& input = program.value(op.inputs[0]);
+  const int64_t size = input.width / own.heads;
+  for (const int64_t first : {int64_t{0}, size - own.width})
+    if (first != own.first) {
+      out.push_back(
+          {"slices.swapped",
+           fmt::format("of each head of {} it takes the {} {} numbers, which should be "
+                       "those from {} on",
+                       short_name(input), first == 0 ? "first" : "last", own.width, own.first),
+           "Look at which numbers of a head are rotated, and at the order of keys and "
+           "values.",
+           {{"order", std::string(first == 0 ? "first" : "last")}},
+           head_part_first(first)});
+      out.back().of_one_op = true;
+    }
+}
+
 }  // namespace
 
 void weight_hypotheses(const Findings& findings, size_t index, std::vector<Hypothesis>& out) {
@@ -312,6 +334,7 @@ void layout_hypotheses(const Findings& findings, size_t index, std::vector<Hypot
     shard_hypotheses(*linear, out);
   }
   if (std::holds_alternative<op::Slice>(what)) slice_hypotheses(findings, index, out);
+  if (std::holds_alternative<op::HeadParts>(what)) head_part_hypotheses(findings, index, out);
 }
 
 }  // namespace lockstep::doctor

@@ -86,7 +86,8 @@ std::string rows_cause(const op::What& what) {
   if (std::holds_alternative<op::Linear>(what) || std::holds_alternative<op::Embed>(what))
     return "weight.rows";
   if (std::holds_alternative<op::Attention>(what)) return "attention.heads_permuted";
-  if (std::holds_alternative<op::Slice>(what)) return "slices.swapped";
+  if (std::holds_alternative<op::Slice>(what) || std::holds_alternative<op::HeadParts>(what))
+    return "slices.swapped";
   return kUnknown;
 }
 

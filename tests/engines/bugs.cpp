@@ -1,6 +1,7 @@
 #include "bugs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -84,8 +85,9 @@ Make other_layer(const std::string& value) {
     const auto op = patient.root(value, layer);
     const auto other = patient.root(value, layer == 0 ? 1 : 0);
     if (!op || !other) return std::nullopt;
-    const op::Weight used = *doctor::weight_of(patient.altered.op(*other));
-    if (!doctor::other_weight(used)(patient.altered, *op)) return std::nullopt;
+    const op::Weight* used = doctor::weight_of(patient.altered.op(*other));
+    if (used == nullptr || !doctor::other_weight(op::Weight(*used))(patient.altered, *op))
+      return std::nullopt;
     return first_wrong(patient.altered.op(*op));
   };
 }
@@ -145,6 +147,74 @@ Make stale_cache(doctor::CacheRows which) {
 Make stale_row(const std::string& value) {
   return [=](Patient& patient, int64_t layer, int64_t position) -> Found {
     return on(value, stale_at(position))(patient, layer, position);
+  };
+}
+
+// Sums of a mixture alone: elsewhere the value is a projection.
+Make without_shared_expert() {
+  return [](Patient& patient, int64_t layer, int64_t position) -> Found {
+    const auto op = patient.find("ffn_out", layer);
+    if (!op || !std::holds_alternative<op::Add>(patient.altered.op(*op).what)) return std::nullopt;
+    return on("ffn_out", doctor::passes_on(0))(patient, layer, position);
+  };
+}
+
+// The bias that corrects the choice counts in the weights too.
+Make biased_weights() {
+  return [](Patient& patient, int64_t layer, int64_t position) -> Found {
+    const auto op = patient.find("ffn_choice", layer);
+    const auto* choose = op ? std::get_if<op::Choose>(&patient.altered.op(*op).what) : nullptr;
+    if (choose == nullptr || !choose->bias) return std::nullopt;
+    return on("ffn_weights", doctor::biased_weights(*choose->bias))(patient, layer, position);
+  };
+}
+
+// Scores and masks are as they were.
+Make sinks_of_next_head() {
+  return [](Patient& patient, int64_t layer, int64_t position) -> Found {
+    const auto next = doctor::other_sinks(
+        [](size_t head, const std::vector<float>& own) { return own[(head + 1) % own.size()]; });
+    if (!on("attn_mix", next)(patient, layer, position)) return std::nullopt;
+    return patient.altered.op(*patient.find("attn_mix", layer)).outputs[2];
+  };
+}
+
+// Only where values have a size of their own.
+Make scale_of_values() {
+  return on("attn_mix", doctor::attention([](op::Attention& attention) {
+              attention.scale = 1 / std::sqrt(static_cast<double>(attention.value_size));
+              return attention.value_size != attention.head_size;
+            }));
+}
+
+std::vector<Bug> experts_and_latent_bugs() {
+  const auto normalization = doctor::weigh([](op::Weigh& weigh) {
+    weigh.normalize = !weigh.normalize;
+    return true;
+  });
+  const auto scoring = doctor::weigh([](op::Weigh& weigh) {
+    const bool softmax = weigh.scoring == op::Scoring::kSoftmax;
+    weigh.scoring = softmax ? op::Scoring::kSigmoid : op::Scoring::kSoftmax;
+    return true;
+  });
+  return {
+      {"attention: sinks of the next head", "attention.sinks", sinks_of_next_head()},
+      {"ffn_weights: other normalization", "experts.normalization",
+       on("ffn_weights", normalization)},
+      {"ffn_weights: other function of the router", "experts.scoring", on("ffn_weights", scoring)},
+      {"ffn_weights: corrected", "experts.bias_in_weights", biased_weights()},
+      {"ffn_choice: the best passed over", "experts.choice",
+       on("ffn_choice", doctor::skipped_experts(1))},
+      {"ffn_expert_up: the next expert's", "experts.index",
+       on("ffn_expert_up", doctor::weights_of_expert(1))},
+      {"ffn_out: no shared expert", "experts.shared_missing", without_shared_expert()},
+      {"kv_a_norm: left out", "norm.missing", on("kv_a_norm", doctor::passes_on(0))},
+      {"q_pe: the first numbers of heads", "slices.swapped",
+       on("q_last", doctor::head_part_first(0))},
+      {"k_pe: the first numbers of the row", "slices.swapped",
+       on("k_last", doctor::slice_first(0))},
+      {"k_pe: pairing", "rope.pairing", on("k_pe", doctor::other_pairing())},
+      {"attention: scale of the values' size", "attention.scale", scale_of_values()},
   };
 }
 
@@ -266,6 +336,7 @@ std::vector<Bug> make_bugs() {
       {"attn_out: stale row", "row.stale", stale_row("attn_out"), false, true},
       {"output: stale row", "row.stale", stale_row("output"), false, true},
   };
+  for (Bug& bug : experts_and_latent_bugs()) out.push_back(std::move(bug));
   return out;
 }
 

@@ -148,6 +148,8 @@ TEST_P(Corpus, BugsAreFoundWhereTheyAre) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Routed, Corpus, testing::ValuesIn(routed_subjects()),
+                         [](const auto& parameter) { return parameter.param.name; });
 INSTANTIATE_TEST_SUITE_P(Models, Corpus, testing::ValuesIn(subjects()),
                          [](const auto& parameter) { return parameter.param.name; });
 

@@ -186,6 +186,23 @@ TEST_F(Doctor, CorrectedAndGroupedExperts) {
          }));
 }
 
+TEST_F(Doctor, LatentAttention) {
+  use("deepseek2", [](forge::Spec& spec) {
+    spec.rope_dims = 4;
+    spec.value_size = 7;
+    spec.query_latent = 19;
+    spec.latent = 23;
+  });
+  expect("blk.1.kv_a_norm", "norm.missing", doctor::passes_on(0));
+  expect("blk.0.q_a_norm", "norm.weight_missing", doctor::norm_weight([](float) { return 1.0F; }));
+  expect("blk.1.q_last", "slices.swapped", doctor::head_part_first(0));
+  expect("blk.2.q_rope", "slices.swapped", doctor::head_part_first(4));
+  expect("blk.1.k_last", "slices.swapped", doctor::slice_first(0));
+  expect("blk.1.kv_a_own", "slices.swapped", doctor::slice_first(4));
+  expect("blk.0.k_pe", "rope.pairing", doctor::other_pairing());
+  expect("blk.1.attn_mix", "attention.scale", doctor::attention_scale(1 / std::sqrt(7.0)));
+}
+
 TEST_F(Doctor, AFactorOfTheBranchOnTheSum) {
   use("granite", [](forge::Spec& spec) { spec.residual_scale = 0.22; });
   expect("blk.1.attn_residual", "residual.scale_of_sum", doctor::scaled_sum());

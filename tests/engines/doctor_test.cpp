@@ -127,7 +127,10 @@ void DoctorCorpus::hold_to_bugs(const std::string& set, const Style& style) {
       for (const Diagnosis& each : diagnoses)
         fmt::print("{} | {} | {} | {} | {} | {} | {} [{}]\n", GetParam().name, set, style.name,
                    bug.name, bug.cause, each.cause, each.text, fmt::join(each.alternatives, ", "));
-    if (first.element && (set == "ops" || set == "all")) hold_to_working(*first.element);
+    // Ops of routing have no formula for one number.
+    const bool routing = bug.cause.starts_with("experts.") && bug.cause != "experts.shared_missing";
+    if (first.element && !routing && (set == "ops" || set == "all"))
+      hold_to_working(*first.element);
     if (silent) continue;
     EXPECT_TRUE(right || listed) << first.cause << ": " << first.text;
     EXPECT_FALSE(listed && first.proved) << first.text;
@@ -161,6 +164,8 @@ TEST_P(DoctorCorpus, CorrectEnginesGetNoName) {
     EXPECT_TRUE(diagnose(honest, lab_.record(run_, style, program)).empty()) << style.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(Routed, DoctorCorpus, testing::ValuesIn(routed_subjects()),
+                         [](const auto& parameter) { return parameter.param.name; });
 INSTANTIATE_TEST_SUITE_P(Models, DoctorCorpus, testing::ValuesIn(subjects()),
                          [](const auto& parameter) { return parameter.param.name; });
 

@@ -19,9 +19,10 @@ struct Subject {
 };
 void PrintTo(const Subject& subject, std::ostream* out);
 
-inline constexpr const char* kThin = "embedding,blk.*.attn_out,blk.*.ffn_act,final_norm,logits";
+inline constexpr const char* kThin = "embedding,blk.*.attn_out,blk.*.ffn_*act,final_norm,logits";
 
 std::vector<Subject> subjects();
+std::vector<Subject> routed_subjects();  // with experts, sinks, latent attention
 
 // LOCKSTEP_THOROUGH=1 tries every set and engine on the shipped models too, for some minutes.
 bool thorough();
