@@ -133,25 +133,26 @@ Result<Reordered> reorder(Change change, const std::vector<int64_t>& shape, std:
 }
 
 void copy_in_order(const std::byte* from, const Order& order, int64_t width, std::byte* out) {
-  const auto& [a, b, c, d] = order.extents;
   const auto& steps = order.steps;
+  const int64_t matrices = order.extents[0], rows = order.extents[1];
+  const int64_t inner = order.extents[2], columns = order.extents[3];
   const auto copy = [&](int64_t i, int64_t j, int64_t k, int64_t l, int64_t numbers) {
     const int64_t source = order.first + i * steps[0] + j * steps[1] + k * steps[2] + l * steps[3];
-    std::memcpy(out + (((i * b + j) * c + k) * d + l) * width, from + source * width,
+    std::memcpy(out + (((i * rows + j) * inner + k) * columns + l) * width, from + source * width,
                 static_cast<size_t>(numbers * width));
   };
   // Columns of the source are read in tiles, so that both sides stay in the cache.
-  const int64_t tile = steps[3] == 1 ? b : 64;
-  for (int64_t i = 0; i < a; ++i)
-    for (int64_t first_row = 0; first_row < b; first_row += tile)
-      for (int64_t first = 0; first < d; first += steps[3] == 1 ? d : tile)
-        for (int64_t j = first_row; j < std::min(first_row + tile, b); ++j)
-          for (int64_t k = 0; k < c; ++k) {
+  const int64_t tile = steps[3] == 1 ? rows : 64;
+  for (int64_t i = 0; i < matrices; ++i)
+    for (int64_t first_row = 0; first_row < rows; first_row += tile)
+      for (int64_t first = 0; first < columns; first += steps[3] == 1 ? columns : tile)
+        for (int64_t j = first_row; j < std::min(first_row + tile, rows); ++j)
+          for (int64_t k = 0; k < inner; ++k) {
             if (steps[3] == 1) {
-              copy(i, j, k, 0, d);
+              copy(i, j, k, 0, columns);
               continue;
             }
-            for (int64_t l = first; l < std::min(first + tile, d); ++l) copy(i, j, k, l, 1);
+            for (int64_t l = first; l < std::min(first + tile, columns); ++l) copy(i, j, k, l, 1);
           }
 }
 
