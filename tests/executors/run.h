@@ -1,10 +1,12 @@
 // Running a program on an executor and keeping what it computes, for the tests.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -97,6 +99,37 @@ inline double nmse(const std::vector<double>& actual, const std::vector<double>&
   if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
   size = std::max(size, usual * static_cast<double>(expected.size()));
   return difference == 0 ? 0 : difference / size;
+}
+
+inline bool chooses_experts(const op::Program& program) {
+  return std::ranges::any_of(
+      program.ops, [](const op::Op& op) { return std::holds_alternative<op::Choose>(op.what); });
+}
+
+// How many tokens, from the first on, took the same experts in both: rounding may lead to others,
+// which are no small difference. Both were watched, where the program chooses.
+inline size_t tokens_alike(const op::Program& program, const Outcome& a, const Outcome& b) {
+  size_t alike = a.logits.size() / static_cast<size_t>(program.vocabulary);
+  for (const op::Op& op : program.ops) {
+    if (!std::holds_alternative<op::Choose>(op.what)) continue;
+    const op::Value& value = program.value(op.outputs[0]);
+    const auto width = static_cast<size_t>(value.width);
+    const auto experts_of = [&](const Outcome& outcome, size_t token) {
+      const double* row = outcome.values.at(value.name).data() + token * width;
+      return std::multiset<double>(row, row + width);
+    };
+    for (size_t token = 0; token < alike; ++token)
+      if (experts_of(a, token) != experts_of(b, token)) alike = token;
+  }
+  return alike;
+}
+
+// NMSE of the logits of the first tokens.
+inline double nmse_of_first(size_t tokens, const op::Program& program, const Outcome& actual,
+                            const Outcome& expected) {
+  const auto count = static_cast<std::ptrdiff_t>(tokens * static_cast<size_t>(program.vocabulary));
+  return nmse({actual.logits.begin(), actual.logits.begin() + count},
+              {expected.logits.begin(), expected.logits.begin() + count});
 }
 
 // The largest NMSE that this rounding explains.
