@@ -85,8 +85,14 @@ struct Report {
 };
 
 struct Setting {
-  const exec::Device* device = nullptr;
-  exec::Options options = {};
+  // Weights are what is measured: both models have the same cache, whatever their weights, and one
+  // that costs nothing beside these, unless another was asked for.
+  Setting(const exec::Device* on, const exec::Options& given) : device(on), options(given) {
+    if (!options.kv) options.kv = DType::kF32;
+  }
+
+  const exec::Device* device;
+  exec::Options options;
 };
 
 // Told how much of how much was done: tokens of the text, or tensors.
