@@ -60,12 +60,14 @@ Result<TensorRecipe> TensorRecipe::parse(std::string_view text, const std::strin
     text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
     line = line.substr(0, line.find('#'));
+    const std::string_view whole = line;
     const std::string_view pattern = take_word(line);
     if (pattern.empty()) continue;
     const std::string_view format = take_word(line);
     if (format.empty() || !take_word(line).empty())
-      return error("{}: line {}: expected a tensor's name and a format, such as '* Q4_K'", path,
-                   number);
+      return error(
+          "{}: line {}: found '{}', expected a tensor's name and a format, such as '* Q4_K'", path,
+          number, printable(whole, kLongestShown));
     const FormatInfo* found = find_format(format);
     if (found == nullptr || !found->decodable || !encodable(found->format()))
       return error("{}: line {}: found the format '{}', expected one of {}", path, number,

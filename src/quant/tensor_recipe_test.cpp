@@ -55,10 +55,12 @@ TEST(TensorRecipe, StarsStandForAnyText) {
 }
 
 TEST(TensorRecipe, ErrorsNameTheLine) {
-  EXPECT_EQ(problem("* Q4_K\nblk.0\n"),
-            "mix.txt: line 2: expected a tensor's name and a format, such as '* Q4_K'");
+  EXPECT_EQ(
+      problem("* Q4_K\nblk.0\n"),
+      "mix.txt: line 2: found 'blk.0', expected a tensor's name and a format, such as '* Q4_K'");
   EXPECT_EQ(problem("* Q4_K Q5_K\n"),
-            "mix.txt: line 1: expected a tensor's name and a format, such as '* Q4_K'");
+            "mix.txt: line 1: found '* Q4_K Q5_K', expected a tensor's name and a format, such as "
+            "'* Q4_K'");
   const std::string formats =
       "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, MXFP4";
   EXPECT_EQ(problem("* Q4_K_M"),
