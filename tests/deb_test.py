@@ -34,7 +34,7 @@ def main():
         fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "--field", package).splitlines() if ": " in line)
         assert (fields["Package"], fields["Version"]) == ("lockstep", version), fields
         assert package.name == f"lockstep_{version}_{fields['Architecture']}.deb", package.name
-        for library in ("libc6", "libcurl4", "libstdc++6"):
+        for library in ("libc6", "libcurl4", "libstdc++6", "libpcre2-8-", "libutf8proc", "libxxhash"):
             assert library in fields["Depends"], fields["Depends"]
         run("dpkg-deb", "-x", package, root / "system")
         program = root / "system/usr/bin/lockstep"

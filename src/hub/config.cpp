@@ -167,8 +167,15 @@ Result<Config> read_config(std::string_view text, const std::string& source) {
   LS_TRY_VOID(check_query_scale(in, out, width, head_size));
   LS_TRY_VOID(check_unrotated(in, out));
   if (out.family->rotated) {
-    LS_TRY_VOID(read_window(in, out));
+    if (!out.family->sees_all) LS_TRY_VOID(read_window(in, out));
     LS_TRY_VOID(read_rope(in, head_size, out));
+  }
+  if (out.family->may_be_parallel) {
+    const JsonReader at = in.at("use_parallel_residual");
+    out.parallel = false;
+    if (at.present()) {
+      LS_TRY(out.parallel, at.boolean());
+    }
   }
   out.tied = out.family->tied;
   for (const JsonReader& at : {root["tie_word_embeddings"], config["tie_word_embeddings"]}) {

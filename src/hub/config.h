@@ -32,6 +32,8 @@ struct Config {
   // Of weights in eight-bit floats: how many numbers share a scale. 0: there are none.
   int64_t block_rows = 0;
   int64_t block_columns = 0;
+  // Whether attention and feed-forward stand side by side, where config.json decides that.
+  std::optional<bool> parallel;
   bool tied = false;        // the embedding table gives the logits
   bool has_output = false;  // config.json says that a matrix of its own does
 };

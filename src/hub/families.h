@@ -95,12 +95,15 @@ struct Family {
   bool root_of_head = false;       // "query_pre_attn_scalar" must be the head's size
   int64_t scaled_by_width = 0;     // the same, but in models of so many layers width / heads
   int64_t unrotated_period = 0;    // "no_rope_layers" must be the last of each so many
-  bool rope_needed = false;        // an object for it: transformers assumes YaRN without
-  bool yarn_whole_pairs = true;    // what "truncate" must be
+  bool may_be_parallel =
+      false;                 // "use_parallel_residual" says so, and no second norm is there then
+  bool rope_needed = false;  // an object for it: transformers assumes YaRN without
+  bool yarn_whole_pairs = true;  // what "truncate" must be
 
   bool latent = false;           // keys and values are made from one short row
   bool sigmoid_experts = false;  // scores of experts are sigmoids, and have groups
 
+  bool sees_all = false;           // no window, whatever "sliding_window" is
   bool window_needs_flag = false;  // no window but where "use_sliding_window" is true
   bool always_window = false;      // the key is written for 0 too
   int64_t window_period = 0;       // of so many layers the last sees everything; 0: none does

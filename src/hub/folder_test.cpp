@@ -1,3 +1,4 @@
+#include "hub/config.h"
 #include "hub/test_folder.h"
 
 namespace lockstep::hub {
@@ -110,6 +111,53 @@ TEST_F(HubFolder, TiedHasNoOutput) {
                            "tie_word_embeddings is false");
 }
 
+// Transformers gives these no window, and config.json of a model that was made of another may still
+// name one.
+TEST_F(HubFolder, AWindowIsOfModelsThatHaveOne) {
+  config_["sliding_window"] = 4;
+  const auto window = [&](const char* type) {
+    config_["model_type"] = type;
+    const auto file = opened();
+    EXPECT_TRUE(file.ok()) << file.error().message;
+    const auto* found = file->find("llama.attention.sliding_window");
+    return found != nullptr ? std::get<uint32_t>(found->value) : 0;
+  };
+  EXPECT_EQ(window("mistral"), 4U);
+  EXPECT_EQ(window("llama"), 0U);
+}
+
+// Transformers caps the scores of a gemma2, and looks at the key in no gemma3.
+TEST_F(HubFolder, ACapIsOfModelsThatHaveOne) {
+  config_["attn_logit_softcapping"] = 30;
+  config_["query_pre_attn_scalar"] = kHeadSize;
+  for (const auto& [type, capped] : {std::pair("gemma2", true), std::pair("gemma3_text", false)}) {
+    config_["model_type"] = type;
+    const auto config = read_config(config_.dump(), "config.json");
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    const bool found = std::ranges::any_of(config->metadata, [](const gguf::Entry& entry) {
+      return entry.key.ends_with("attn_logit_softcapping");
+    });
+    EXPECT_EQ(found, capped) << type;
+  }
+}
+
+// Transformers looks at the key alone, GGUF files have the norm alone.
+TEST_F(HubFolder, ALayerIsParallelByItsKeyAndItsNorms) {
+  config_["model_type"] = "stablelm";
+  EXPECT_EQ(problem(), "none");
+  config_["use_parallel_residual"] = true;
+  EXPECT_EQ(problem(), path_.string() +
+                           ": found a tensor 'model.layers.0.post_attention_layernorm.weight', "
+                           "expected none where use_parallel_residual is true");
+  tensors_.erase("model.layers.0.post_attention_layernorm.weight");
+  tensors_.erase("model.layers.1.post_attention_layernorm.weight");
+  EXPECT_EQ(problem(), "none");
+  config_.erase("use_parallel_residual");
+  EXPECT_EQ(problem(), path_.string() +
+                           ": found no tensor 'model.layers.0.post_attention_layernorm.weight', "
+                           "expected one where use_parallel_residual is false");
+}
+
 TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
   const json good = config_;
   const auto with = [&](const std::string& key, json value) {
@@ -122,6 +170,10 @@ TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(
       with("hidden_act", "relu"),
       at("hidden_act: found \"relu\", expected \"silu\" or \"swish\", nothing else is supported"));
+  EXPECT_EQ(with("use_bias", false), "none");  // which llama does not know
+  config_["model_type"] = "starcoder2";
+  config_["hidden_act"] = "gelu_pytorch_tanh";
+  EXPECT_EQ(problem(), at("use_bias: found false, expected true, nothing else is supported"));
   EXPECT_EQ(
       with("quantization_config", json::object()),
       at("quantization_config.quant_method: found nothing, expected \"fp8\" with "
@@ -149,7 +201,9 @@ TEST_F(HubFolder, WhatIsNotSupportedIsNamed) {
             at("vocab_size: found 10, expected 9, the rows of the embedding table"));
   EXPECT_EQ(with("sliding_window", 5), "none");
   EXPECT_EQ(with("layer_types", json::array({"full_attention"})), "none");  // without a window
+  config_["model_type"] = "mistral";
   config_["sliding_window"] = 5;
+  config_["layer_types"] = {"full_attention"};
   EXPECT_EQ(problem(),
             at("layer_types: found an array of 1, expected a type for each of 2 layers"));
   config_["layer_types"] = {"sliding_attention", "linear_attention"};

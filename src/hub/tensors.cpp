@@ -299,6 +299,21 @@ Result<Recipes> plan(const Config& config, const StoredWeights& weights,
   return recipes;
 }
 
+// GGUF files have no key for it: that the norm before the feed-forward part is there, or not,
+// tells.
+Result<void> check_parallel(const Config& config, const Recipes& recipes,
+                            const std::string& source) {
+  for (int64_t layer = 0; config.parallel && layer < config.layers; ++layer) {
+    const bool found = recipes.contains({layer, fmt::format("blk.{}.ffn_norm.weight", layer)});
+    if (found == *config.parallel)
+      return error(
+          "{}: found {} tensor 'model.layers.{}.post_attention_layernorm.weight', expected "
+          "{} where use_parallel_residual is {}",
+          printable(source), found ? "a" : "no", layer, found ? "none" : "one", found);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Tensors> make_tensors(const Config& config, const StoredWeights& weights,
@@ -309,6 +324,7 @@ Result<Tensors> make_tensors(const Config& config, const StoredWeights& weights,
         "{}: found no tensor 'lm_head.weight', expected one where tie_word_embeddings is "
         "false",
         printable(source));
+  LS_TRY_VOID(check_parallel(config, recipes, source));
   Maker maker(config, source);
   for (const Factors& factors : config.factors) maker.add(factors);
   for (const auto& [key, recipe] : recipes) LS_TRY_VOID(maker.add(recipe));

@@ -94,7 +94,10 @@ std::string folder_text(const std::string& folder) {
             : "give the folder in it that has config.json: " + printable(found.hub[0]));
   if (found.closed)
     return fmt::format("{} is a folder that cannot be read; a GGUF file is needed", name);
-  return fmt::format("{} is a folder with no GGUF file in it; a GGUF file is needed", name);
+  return fmt::format(
+      "{} is a folder with no GGUF file in it, and no config.json; a GGUF file, or a folder from "
+      "the Hugging Face hub, is needed",
+      name);
 }
 
 }  // namespace lockstep::models

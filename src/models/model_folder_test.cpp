@@ -27,9 +27,13 @@ class ModelFolder : public testing::Test {
 };
 
 TEST_F(ModelFolder, WithNothing) {
-  EXPECT_EQ(told(), root_.string() + " is a folder with no GGUF file in it; a GGUF file is needed");
+  const std::string expected =
+      root_.string() +
+      " is a folder with no GGUF file in it, and no config.json; a GGUF file, or a folder from the "
+      "Hugging Face hub, is needed";
+  EXPECT_EQ(told(), expected);
   put("notes.txt");
-  EXPECT_EQ(told(), root_.string() + " is a folder with no GGUF file in it; a GGUF file is needed");
+  EXPECT_EQ(told(), expected);
 }
 
 TEST_F(ModelFolder, WithOneFileNamesIt) {

@@ -48,6 +48,9 @@ class BytePairEncoder final : public Encoder {
     LS_TRY(Splitter splitter, Splitter::compile(pre->patterns));
     auto encoder = std::make_unique<BytePairEncoder>(vocab, map, std::move(splitter));
     encoder->whole_words_ = pre->whole_words;
+    encoder->of_texts_ = tokens_of_texts(vocab);
+    if (vocab.rules) encoder->unknown_ = vocab.special.unknown;
+    encoder->fuse_unknown_ = vocab.rules && vocab.rules->fuse_unknown;
     LS_TRY_VOID(encoder->read_merges(vocab));
     return std::unique_ptr<Encoder>(std::move(encoder));
   }
@@ -133,7 +136,8 @@ class BytePairEncoder final : public Encoder {
     if (whole_words_) {
       scratch.spelled.clear();
       for (const char c : word) scratch.spelled += alphabet_.text_of(static_cast<uint8_t>(c));
-      if (const TokenId id = map_.find(scratch.spelled); id != kNoToken) {
+      if (const TokenId id = map_.find(scratch.spelled);
+          id != kNoToken && of_texts_[static_cast<size_t>(id)]) {
         out.push_back(id);
         return;
       }
@@ -163,26 +167,31 @@ class BytePairEncoder final : public Encoder {
       if (left.prev >= 0) queue(symbols, left.prev, heap);
       queue(symbols, best.left, heap);
     }
+    bool after_unknown = false;
     for (int64_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
       const Symbol& symbol = symbols[static_cast<size_t>(i)];
       if (symbol.id < size_) {
         out.push_back(symbol.id);
+        after_unknown = false;
         continue;
       }
       const int64_t end = symbol.next < 0 ? count : symbols[static_cast<size_t>(symbol.next)].begin;
       append_bytes(
           word.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(end - symbol.begin)),
-          out);
+          out, after_unknown);
     }
   }
 
-  // A string that is no token: byte by byte. A byte that is no token either is lost, as in
-  // llama.cpp and HF's tokenizers: StarCoder's vocabulary cannot express some bytes that no text
-  // has.
-  void append_bytes(std::string_view bytes, std::vector<TokenId>& out) const {
+  // A string that is no token: byte by byte. A byte that is no token either is the unknown token
+  // where a tokenizer.json names one, or is lost, as in llama.cpp and HF's tokenizers: StarCoder's
+  // vocabulary cannot express some bytes that no text has.
+  void append_bytes(std::string_view bytes, std::vector<TokenId>& out, bool& after_unknown) const {
     for (const char c : bytes) {
       const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
-      if (id < size_) out.push_back(id);
+      const bool known = id < size_;
+      if (known) out.push_back(id);
+      if (!known && unknown_ && !(after_unknown && fuse_unknown_)) out.push_back(*unknown_);
+      after_unknown = !known;
     }
   }
 
@@ -194,6 +203,9 @@ class BytePairEncoder final : public Encoder {
   std::array<int32_t, 256> byte_ids_{};
   std::unordered_map<std::string, int32_t> strings_;  // in merges, yet no tokens
   bool whole_words_ = false;
+  std::vector<bool> of_texts_;      // [id]
+  std::optional<TokenId> unknown_;  // of a tokenizer.json
+  bool fuse_unknown_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the two families of vocabularies share: fragments of text in, ids out.
+// What the families of vocabularies share: fragments of text in, ids out.
 #pragma once
 
 #include <memory>
@@ -25,9 +25,11 @@ class Encoder {
   virtual std::string bytes_of(std::string_view token_text) const = 0;
 };
 
-// Both keep references: `vocab` (but for its merges) and `map` must outlive the encoder.
+// All keep references: `vocab` (but for its merges) and `map` must outlive the encoder.
 Result<std::unique_ptr<Encoder>> make_byte_pair_encoder(const Vocab& vocab, const TokenMap& map);
 std::unique_ptr<Encoder> make_sentence_piece_encoder(const Vocab& vocab, const TokenMap& map,
                                                      bool add_space_prefix);
+// Needs vocab.special.unknown.
+std::unique_ptr<Encoder> make_unigram_encoder(const Vocab& vocab, const TokenMap& map);
 
 }  // namespace lockstep::tokenizer

@@ -4,12 +4,11 @@
 #include <algorithm>
 
 #include "tokenizer/encoder.h"
+#include "tokenizer/unicode.h"
 #include "tokenizer/word_cache.h"
 
 namespace lockstep::tokenizer {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 
 struct Piece {
   int64_t prev;
@@ -49,7 +48,10 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 class SentencePieceEncoder final : public Encoder {
  public:
   SentencePieceEncoder(const Vocab& vocab, const TokenMap& map, bool add_space_prefix)
-      : vocab_(vocab), map_(map), add_space_prefix_(add_space_prefix) {
+      : vocab_(vocab),
+        map_(map),
+        add_space_prefix_(add_space_prefix),
+        of_texts_(tokens_of_texts(vocab)) {
     for (unsigned byte = 0; byte < 256; ++byte) {
       TokenId id = map.find(fmt::format("<0x{:02X}>", byte));
       const char c = static_cast<char>(byte);
@@ -58,6 +60,7 @@ class SentencePieceEncoder final : public Encoder {
       byte_ids_.push_back(id);
     }
     for (const std::string& token : vocab.tokens) words_are_apart_ &= !crosses_words(token);
+    if (vocab.rules) take_rules(*vocab.rules);
   }
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
@@ -66,6 +69,10 @@ class SentencePieceEncoder final : public Encoder {
       if (fragment.token != kNoToken) {
         out.push_back(fragment.token);
         after_special = true;
+        continue;
+      }
+      if (vocab_.rules) {  // the text has its marks
+        encode_marked(fragment.text, out);
         continue;
       }
       std::string marked = add_space_prefix_ && after_special ? " " : "";
@@ -83,13 +90,39 @@ class SentencePieceEncoder final : public Encoder {
   }
 
  private:
+  // The hub's library: characters become bytes where the vocabulary has all of them, and only
+  // tokens merge.
+  void take_rules(const Rules& rules) {
+    fuse_unknown_ = rules.fuse_unknown;
+    for (unsigned byte = 0; byte < 256; ++byte)
+      byte_ids_[byte] = rules.byte_fallback ? map_.find(fmt::format("<0x{:02X}>", byte)) : kNoToken;
+    for (size_t id = 0; id < vocab_.tokens.size(); ++id) {
+      const std::string_view token = vocab_.tokens[id];
+      for (size_t at = 0; at < token.size() && of_texts_[id];) {
+        const auto size = static_cast<size_t>(announced_length(token[at]));
+        only_tokens_merge_ |= find(token.substr(at, size)) == kNoToken;
+        at += size;
+      }
+    }
+  }
+
+  TokenId find(std::string_view text) const {
+    const TokenId id = map_.find(text);
+    return id != kNoToken && of_texts_[static_cast<size_t>(id)] ? id : kNoToken;
+  }
+
   void queue(std::string_view text, const std::vector<Piece>& symbols, int64_t left,
              std::vector<PiecePair>& heap) const {
     const Piece& a = symbols[static_cast<size_t>(left)];
     if (a.next < 0) return;
-    const int64_t size = a.size + symbols[static_cast<size_t>(a.next)].size;
-    const TokenId id =
-        map_.find(text.substr(static_cast<size_t>(a.begin), static_cast<size_t>(size)));
+    const Piece& b = symbols[static_cast<size_t>(a.next)];
+    const int64_t size = a.size + b.size;
+    const auto known = [&](const Piece& piece) {
+      return find(text.substr(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size))) !=
+             kNoToken;
+    };
+    if (only_tokens_merge_ && !(known(a) && known(b))) return;
+    const TokenId id = find(text.substr(static_cast<size_t>(a.begin), static_cast<size_t>(size)));
     if (id == kNoToken) return;
     heap.push_back({vocab_.scores[static_cast<size_t>(id)], left, size});
     std::push_heap(heap.begin(), heap.end());
@@ -159,15 +192,25 @@ class SentencePieceEncoder final : public Encoder {
       if (left.prev >= 0) queue(text, symbols, left.prev, heap);
       queue(text, symbols, best.left, heap);
     }
+    bool after_unknown = false;
     for (int64_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
       const Piece& symbol = symbols[static_cast<size_t>(i)];
-      append(text.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(symbol.size)), out);
+      append(text.substr(static_cast<size_t>(symbol.begin), static_cast<size_t>(symbol.size)), out,
+             after_unknown);
     }
   }
 
-  void append(std::string_view piece, std::vector<TokenId>& out) const {
-    if (const TokenId id = map_.find(piece); id != kNoToken) {
+  void append(std::string_view piece, std::vector<TokenId>& out, bool& after_unknown) const {
+    const bool fused = after_unknown && fuse_unknown_;
+    after_unknown = false;
+    if (const TokenId id = find(piece); id != kNoToken) {
       out.push_back(id);
+      return;
+    }
+    const auto is_known = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] != kNoToken; };
+    if (vocab_.rules && !std::ranges::all_of(piece, is_known)) {
+      after_unknown = true;
+      if (vocab_.special.unknown && !fused) out.push_back(*vocab_.special.unknown);
       return;
     }
     for (const char c : piece) {
@@ -180,6 +223,9 @@ class SentencePieceEncoder final : public Encoder {
   const TokenMap& map_;
   bool add_space_prefix_;
   bool words_are_apart_ = true;
+  bool only_tokens_merge_ = false;  // where that makes a difference
+  bool fuse_unknown_ = false;
+  std::vector<bool> of_texts_;     // [id]
   std::vector<TokenId> byte_ids_;  // [byte]; kNoToken where the vocabulary cannot express it
 };
 

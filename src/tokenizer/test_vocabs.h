@@ -13,7 +13,7 @@ inline TokenId add_token(Vocab& vocab, std::string text, TokenType type = TokenT
                          float score = 0) {
   vocab.tokens.push_back(std::move(text));
   vocab.types.push_back(type);
-  if (vocab.family == Family::kSentencePiece) vocab.scores.push_back(score);
+  if (vocab.family != Family::kBytePairs) vocab.scores.push_back(score);
   return static_cast<TokenId>(vocab.tokens.size() - 1);
 }
 
@@ -56,6 +56,22 @@ inline Vocab small_sentence_pieces() {
         "aaaa", "▁a",  "é",  "▁",  "h",   "e",      "l",  "o",  "w",  "r",      "d",    "a"})
     add_token(vocab, text, TokenType::kNormal, score--);
   add_token(vocab, "<|user|>", TokenType::kControl);
+  add_token(vocab, "<tool>", TokenType::kUserDefined);
+  return vocab;
+}
+
+// As T5 has it: <pad>, </s>, <unk>, then pieces with the logarithms of their probabilities.
+inline Vocab small_unigram() {
+  Vocab vocab;
+  vocab.origin = "small";
+  vocab.family = Family::kUnigram;
+  vocab.add_space_prefix = true;
+  add_token(vocab, "<pad>", TokenType::kControl);
+  add_token(vocab, "</s>", TokenType::kControl);
+  add_token(vocab, "<unk>", TokenType::kUnknown);
+  const std::pair<const char*, float> pieces[] = {{"▁", -2},  {"a", -4},  {"b", -2},
+                                                  {"ab", -6}, {"▁a", -3}, {"bb", -3}};
+  for (const auto& [text, score] : pieces) add_token(vocab, text, TokenType::kNormal, score);
   add_token(vocab, "<tool>", TokenType::kUserDefined);
   return vocab;
 }

@@ -2,6 +2,7 @@
 
 #include "base/no_throw.h"
 #include "tokenizer/encoder.h"
+#include "tokenizer/pipeline.h"
 #include "tokenizer/pre_tokenizers.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/utf8.h"
@@ -26,12 +27,21 @@ std::optional<char> byte_of(std::string_view text) {
   return static_cast<char>(value);
 }
 
-// SentencePiece models without these keys mean <unk>, <s>, </s>, as Llama has them.
+// Pieces without these keys: SentencePiece models mean <unk>, <s>, </s>, as Llama has them.
 void set_default_ids(Vocab& vocab) {
-  if (vocab.family != Family::kSentencePiece) return;
+  if (vocab.rules) {
+    if (vocab.rules->unknown) vocab.special.unknown = vocab.rules->unknown;
+    return;
+  }
+  if (vocab.family == Family::kBytePairs) return;
   const auto fill = [&](std::optional<TokenId>& id, TokenId otherwise) {
     if (!id && static_cast<size_t>(otherwise) < vocab.tokens.size()) id = otherwise;
   };
+  if (vocab.family == Family::kUnigram) {  // as T5 has them
+    fill(vocab.special.eos, 1);
+    fill(vocab.special.unknown, 2);
+    return;
+  }
   fill(vocab.special.unknown, 0);
   fill(vocab.special.bos, 1);
   fill(vocab.special.eos, 2);
@@ -44,29 +54,45 @@ class VocabTokenizer final : public Tokenizer {
 
   Result<void> prepare() {
     const bool pieces = vocab_.family == Family::kSentencePiece;
-    adds_space_ = pieces && vocab_.add_space_prefix.value_or(true);
+    const bool unigram = vocab_.family == Family::kUnigram;
+    adds_space_ = vocab_.rules ? vocab_.rules->adds_space()
+                               : vocab_.add_space_prefix.value_or(pieces) && (pieces || unigram);
     if (pieces) {
       encoder_ = make_sentence_piece_encoder(vocab_, map_, adds_space_);
+    } else if (unigram) {
+      if (!vocab_.special.unknown)
+        return error("{}: the vocabulary has no unknown token (tokenizer.ggml.unknown_token_id)",
+                     vocab_.origin);
+      encoder_ = make_unigram_encoder(vocab_, map_);
     } else {
       LS_TRY(encoder_, make_byte_pair_encoder(vocab_, map_));
       vocab_.merges = {};
     }
-    const PreTokenizer* pre = pieces ? nullptr : find_pre_tokenizer(vocab_.pre);
-    adds_bos_ = vocab_.add_bos.value_or(vocab_.special.bos && (pieces || pre->add_bos));
-    adds_eos_ = vocab_.add_eos.value_or(false);
+    if (vocab_.rules) pipeline_.emplace(*vocab_.rules, size());
+    const PreTokenizer* pre = pieces || unigram ? nullptr : find_pre_tokenizer(vocab_.pre);
+    const bool usual_bos = pieces || (pre != nullptr && pre->add_bos);
+    adds_bos_ = vocab_.add_bos.value_or(vocab_.special.bos && usual_bos);
+    adds_eos_ = vocab_.add_eos.value_or(unigram && vocab_.special.eos);
     if (adds_bos_ && !vocab_.special.bos)
       return error("{}: add_bos_token is set, but no bos_token_id", vocab_.origin);
     if (adds_eos_ && !vocab_.special.eos)
       return error("{}: add_eos_token is set, but no eos_token_id", vocab_.origin);
+    if (vocab_.rules) return take_around(*vocab_.rules);
+    if (adds_bos_) before_ = {*vocab_.special.bos};
+    if (adds_eos_) after_ = {*vocab_.special.eos};
     return {};
   }
 
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<TokenId> ids;
-    ids.reserve(text.size() / 3 + 2);
-    if (options.add_special && adds_bos_) ids.push_back(*vocab_.special.bos);
-    encoder_->encode(special_.split(text, options.parse_special), ids);
-    if (options.add_special && adds_eos_) ids.push_back(*vocab_.special.eos);
+    if (options.add_special) ids = before_;
+    if (pipeline_) {
+      std::deque<std::string> made;
+      encoder_->encode(pipeline_->run(text, options.parse_special, made), ids);
+    } else {
+      encoder_->encode(special_.split(text, options.parse_special), ids);
+    }
+    if (options.add_special) ids.insert(ids.end(), after_.begin(), after_.end());
     return ids;
   }
 
@@ -118,16 +144,29 @@ class VocabTokenizer final : public Tokenizer {
   bool adds_space() const override { return adds_space_; }
 
  private:
+  Result<void> take_around(const Rules& rules) {
+    before_ = rules.before;
+    after_ = rules.after;
+    for (const auto* list : {&before_, &after_})
+      for (const TokenId id : *list)
+        if (!is_known(id))
+          return error("{}: {}: found the id {}, expected one below the {} tokens", vocab_.origin,
+                       kRulesKey, id, size());
+    return {};
+  }
+
   bool is_known(TokenId id) const {
     return id >= 0 && static_cast<size_t>(id) < vocab_.tokens.size();
   }
 
   Vocab vocab_;
-  TokenMap map_;           // points into vocab_
-  SpecialTokens special_;  // the same; corrects the types
+  TokenMap map_;                      // points into vocab_
+  SpecialTokens special_;             // the same; corrects the types
+  std::optional<Pipeline> pipeline_;  // where there are rules
   std::unique_ptr<Encoder> encoder_;
   bool adds_bos_ = false;
   bool adds_eos_ = false;
+  std::vector<TokenId> before_, after_;  // what stands around a text
   bool adds_space_ = false;
 };
 

@@ -64,7 +64,53 @@ Result<std::vector<TokenType>> read_types(const gguf::File& file, size_t tokens)
   return types;
 }
 
+Result<void> add_rules(const gguf::File& file, Vocab& vocab) {
+  if (file.find(kRulesKey) == nullptr) return {};
+  const std::string source = fmt::format("{}: {}", file.path(), kRulesKey);
+  LS_TRY(const std::string_view text, file.text(kRulesKey));
+  LS_TRY(const nlohmann::json document, parse_json(text, source));
+  const JsonReader root(document, source);
+  LS_TRY_VOID(root.object());
+  LS_TRY(Rules rules, read_rules(root));
+  vocab.rules = std::make_shared<const Rules>(std::move(rules));
+  return {};
+}
+
+Result<void> read_unigram(const gguf::File& file, Vocab& vocab) {
+  constexpr std::string_view kScores = "tokenizer.lockstep.scores";
+  if (const gguf::Value* value = file.find(kScores)) {
+    const auto* list = std::get_if<gguf::Array>(&value->value);
+    const auto* scores = list ? std::get_if<std::vector<double>>(&list->items) : nullptr;
+    if (scores == nullptr)
+      return error("{}: {} is {}, expected f64 numbers", file.path(), kScores, type_name(*value));
+    vocab.exact_scores = *scores;
+  }
+  constexpr std::string_view kMap = "tokenizer.ggml.precompiled_charsmap";
+  if (file.find(kMap) != nullptr) {
+    LS_TRY(const std::vector<int64_t> numbers, file.integers(kMap));
+    std::string bytes;
+    for (const int64_t number : numbers) bytes += static_cast<char>(number);  // or of signed bytes
+    LS_TRY(vocab.charsmap, Charsmap::read(bytes, fmt::format("{}: {}", file.path(), kMap)));
+  }
+  LS_TRY(const std::optional<bool> merge,
+         optional_flag(file, "tokenizer.ggml.remove_extra_whitespaces"));
+  LS_TRY(const std::optional<bool> escape,
+         optional_flag(file, "tokenizer.ggml.escape_whitespaces"));
+  vocab.merge_spaces = merge.value_or(false);
+  vocab.escape_spaces = escape.value_or(true);
+  return {};
+}
+
 }  // namespace
+
+std::vector<bool> tokens_of_texts(const Vocab& vocab) {
+  std::vector<bool> out(vocab.tokens.size(), true);
+  if (!vocab.rules) return out;
+  for (size_t id = 0; id < out.size(); ++id) out[id] = vocab.types[id] != TokenType::kUnused;
+  for (const TokenId id : vocab.rules->outside)
+    if (static_cast<size_t>(id) < out.size()) out[static_cast<size_t>(id)] = false;
+  return out;
+}
 
 Result<Vocab> read_vocab(const gguf::File& file) {
   LS_TRY(const std::string_view model, file.text_or("tokenizer.ggml.model", "none"));
@@ -81,8 +127,10 @@ Result<Vocab> read_vocab(const gguf::File& file) {
     vocab.family = Family::kBytePairs;
   } else if (model == "llama") {
     vocab.family = Family::kSentencePiece;
+  } else if (model == "t5") {
+    vocab.family = Family::kUnigram;
   } else {
-    return error("{}: unknown tokenizer '{}' (tokenizer.ggml.model); known are gpt2, llama",
+    return error("{}: unknown tokenizer '{}' (tokenizer.ggml.model); known are gpt2, llama, t5",
                  file.path(), model);
   }
   LS_TRY(vocab.model_name, file.text_or("general.name", ""));
@@ -100,6 +148,8 @@ Result<Vocab> read_vocab(const gguf::File& file) {
   } else {
     LS_TRY(vocab.scores, file.reals("tokenizer.ggml.scores"));
   }
+  LS_TRY_VOID(add_rules(file, vocab));
+  if (vocab.family == Family::kUnigram) LS_TRY_VOID(read_unigram(file, vocab));
   LS_TRY_VOID(check_vocab(vocab));
   return vocab;
 }
@@ -115,7 +165,7 @@ Result<void> check_vocab(const Vocab& vocab) {
     return error("{}: tokenizer.ggml.token_type has {} entries, expected {}, one a token",
                  vocab.origin, vocab.types.size(), size);
   }
-  if (vocab.family == Family::kSentencePiece) {
+  if (vocab.family != Family::kBytePairs) {
     if (vocab.scores.size() != size) {
       return error("{}: tokenizer.ggml.scores has {} entries, expected {}, one a token",
                    vocab.origin, vocab.scores.size(), size);
@@ -125,6 +175,12 @@ Result<void> check_vocab(const Vocab& vocab) {
         return error("{}: tokenizer.ggml.scores[{}] is no number", vocab.origin, id);
     }
   }
+  if (!vocab.exact_scores.empty() && vocab.exact_scores.size() != size) {
+    return error("{}: tokenizer.lockstep.scores has {} entries, expected {}, one a token",
+                 vocab.origin, vocab.exact_scores.size(), size);
+  }
+  for (const double score : vocab.exact_scores)
+    if (std::isnan(score)) return error("{}: tokenizer.lockstep.scores: no number", vocab.origin);
   for (size_t id = 0; id < size; ++id) {
     // Such tokens are searched for in every text; a long one would make that slow.
     const bool searched = vocab.types[id] == TokenType::kControl ||

@@ -45,6 +45,7 @@ MORE = [
     ("qwen2moe, weights of experts normalized", "qwen2moe", {"norm_topk_prob": True}, 40, 40),
     ("qwen3moe, weights of experts not normalized", "qwen3moe", {"norm_topk_prob": False}, 40, 40),
     ("granitemoe with a shared expert", "granitemoeshared", {"shared_intermediate_size": 37}, 40, 40),
+    ("granitemoe with a shared expert of no width", "granitemoeshared", {"shared_intermediate_size": 0}, 40, 40),
 ]  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import subprocess
-import unicodedata
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -14,6 +13,7 @@ import transformers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, Regex, Tokenizer, trainers
 
 import check_tokenizer
+import hub_tokenizers
 from peer import LOCKSTEP, Report, ROOT, WORK
 
 TEXTS = 1500
@@ -79,76 +79,91 @@ def byte_level(rng, cut, *, digits=None, whole_words=False, begin=None, end=None
     return tokenizer
 
 
-def pieces(rng, prefix, added=()):
-    """As SentencePiece has it: every pair that makes a token is a merge, better tokens first."""
-    trained = Tokenizer(models.BPE())
-    trained.normalizer = normalizers.Replace(" ", "▁")
-    trained.train_from_iterator(corpus(rng), trainers.BpeTrainer(vocab_size=900, show_progress=False))
-    learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
-    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{byte:02X}>" for byte in range(256)]]
-    longer = [text for text in learned if len(text) > 1]
-    tokens += longer + [text for text in learned if len(text) == 1]
-    vocabulary = {text: index for index, text in enumerate(tokens)}
-    merges = [(text[:cut], text[cut:]) for text in longer for cut in range(1, len(text))
-              if text[:cut] in vocabulary and text[cut:] in vocabulary]  # fmt: skip
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    steps = [normalizers.Prepend("▁")] if prefix else []
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in ("<unk>", "<s>", "</s>")])
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
-    tokenizer.post_processor = template(tokenizer, "<s>", None)
-    return tokenizer
-
-
-def run_case(report, name, make, specials, texts_in_nfc=False):
-    rng = random.Random(name)
-    tokenizer = make(rng)
-    folder = WORK / "hub-tokenizer"
+def write(tokenizer, folder, specials):
     config = transformers.LlamaConfig(vocab_size=tokenizer.get_vocab_size() + 7, hidden_size=8, intermediate_size=8,
                                       num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64)  # fmt: skip
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": specials[1]}, "chat_template": "x"}))
-    texts = [check_tokenizer.random_text(rng, specials) for _ in range(TEXTS)]
-    # Libraries differ in the year of their tables: nothing that was no character yet when Python's was made.
-    texts = ["".join(char for char in text if unicodedata.category(char) != "Cn") for text in texts]
-    if texts_in_nfc:
-        texts = [unicodedata.normalize("NFC", text) for text in texts]
+
+
+def differing(tokenizer, folder, texts):
+    """What is not as the package has it: text, ours, theirs."""
     done = subprocess.run([LOCKSTEP, "tokenize", "-m", folder, "--jsonl"], capture_output=True, text=True,
                           input="".join(json.dumps(text) + "\n" for text in texts))  # fmt: skip
     if done.returncode != 0 or done.stderr:
         raise RuntimeError(done.stderr.strip())
     ours = [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+    assert len(ours) == len(texts)
     theirs = [tokenizer.encode(text).ids for text in texts]
-    wrong = [i for i, ids in enumerate(theirs) if ours[i] != ids]
-    detail = f"{len(wrong)} of {TEXTS} differ"
+    return [(text, own, other) for text, own, other in zip(texts, ours, theirs) if own != other]
+
+
+def detail_of(wrong, texts):
+    detail = f"{len(wrong)} of {len(texts)} differ"
     if wrong:
-        first = wrong[0]
-        detail += f": {texts[first][:80]!r}: {ours[first][:20]}, expected {theirs[first][:20]}"
-    report.case(name, not wrong and len(ours) == TEXTS, detail)
+        text, ours, theirs = wrong[0]
+        detail += f": {text[:80]!r}: {ours[:20]}, expected {theirs[:20]}"
+    return detail
+
+
+def run_case(report, name, make, specials):
+    rng = random.Random(name)
+    tokenizer = make(rng)
+    folder = WORK / "hub-tokenizer"
+    write(tokenizer, folder, specials)
+    texts = [check_tokenizer.random_text(rng, specials) for _ in range(TEXTS)]
+    texts += ["".join(rng.choice(hub_tokenizers.HARD)[:8] for _ in range(rng.randint(1, 9))) for _ in range(TEXTS)]
+    texts = [hub_tokenizers.common(text) for text in texts]
+    wrong = differing(tokenizer, folder, texts)
+    report.case(name, not wrong, detail_of(wrong, texts))
+
+
+def run_random(report, kind, changed, texts_of_each):
+    """Any steps in any order: the same tokens, or an error that says what is not supported."""
+    rng = random.Random(kind)
+    training = list(corpus(rng)) + hub_tokenizers.HARD
+    source = getattr(hub_tokenizers, kind)(training).to_str()
+    folder = WORK / "hub-tokenizer"
+    unsupported, wrong, texts = 0, [], []
+    for _ in range(changed):
+        tokenizer = Tokenizer.from_str(source)
+        added = hub_tokenizers.change_at_random(rng, tokenizer, kind == "byte_level")
+        write(tokenizer, folder, SPECIALS)
+        own = ["".join(rng.choice([*added, *hub_tokenizers.HARD])[:8] for _ in range(rng.randint(1, 9))) for _ in range(texts_of_each)]
+        own = [hub_tokenizers.common(text) for text in own]
+        try:
+            wrong += differing(tokenizer, folder, own)
+            texts += own
+        except RuntimeError as error:
+            assert "tokenizer.json: " in str(error), error
+            unsupported += 1
+    enough = unsupported * 3 < changed
+    report.case(f"{changed} random ones, {kind}", enough and not wrong, f"{detail_of(wrong, texts)}, {unsupported} not supported")
 
 
 def main():
     WORK.mkdir(parents=True, exist_ok=True)
     report = Report("hub tokenizer")
     begin, end = SPECIALS[:2]
-    llama = ["<s>", "</s>"]
-    for name, make, specials, nfc in (
-        ("gpt2", lambda rng: byte_level(rng, None), SPECIALS, False),
-        ("single digits", lambda rng: byte_level(rng, "digits", end=end), SPECIALS, False),
-        ("llama 3", lambda rng: byte_level(rng, LLAMA3, whole_words=True, begin=begin), SPECIALS, False),
-        ("llama 3 without whole words", lambda rng: byte_level(rng, LLAMA3, begin=begin, end=end), SPECIALS, False),
-        ("qwen2", lambda rng: byte_level(rng, QWEN2, nfc=True), SPECIALS, True),
-        ("gpt-4o", lambda rng: byte_level(rng, GPT4O), SPECIALS, False),
-        ("gpt-4o that takes words whole", lambda rng: byte_level(rng, GPT4O, whole_words=True), SPECIALS, False),
-        ("deepseek V3", lambda rng: byte_level(rng, DEEPSEEK_V3, begin=begin), SPECIALS, False),
-        ("deepseek coder", lambda rng: byte_level(rng, DEEPSEEK_CODER, digits=True, begin=begin), SPECIALS, False),
-        ("deepseek LLM", lambda rng: byte_level(rng, deepseek_llm(), digits=False, begin=begin), SPECIALS, False),
-        ("gemma", lambda rng: pieces(rng, False, ["\n\n", "▁▁▁", "<start_of_turn>"]), llama, False),
-        ("pieces", lambda rng: pieces(rng, True), llama, False),
-        ("pieces without a space before", lambda rng: pieces(rng, False), llama, False),
+    for name, make in (
+        ("gpt2", lambda rng: byte_level(rng, None)),
+        ("single digits", lambda rng: byte_level(rng, "digits", end=end)),
+        ("llama 3", lambda rng: byte_level(rng, LLAMA3, whole_words=True, begin=begin)),
+        ("llama 3 without whole words", lambda rng: byte_level(rng, LLAMA3, begin=begin, end=end)),
+        ("qwen2", lambda rng: byte_level(rng, QWEN2, nfc=True)),
+        ("gpt-4o", lambda rng: byte_level(rng, GPT4O)),
+        ("gpt-4o that takes words whole", lambda rng: byte_level(rng, GPT4O, whole_words=True)),
+        ("deepseek V3", lambda rng: byte_level(rng, DEEPSEEK_V3, begin=begin)),
+        ("deepseek coder", lambda rng: byte_level(rng, DEEPSEEK_CODER, digits=True, begin=begin)),
+        ("deepseek LLM", lambda rng: byte_level(rng, deepseek_llm(), digits=False, begin=begin)),
     ):
-        report.attempt(name, run_case, report, name, make, specials, nfc)
+        report.attempt(name, run_case, report, name, make, SPECIALS)
+    added = ["<s>", "</s>", "<|end|>", "<mask>", "<tool>", "<tool><tool>", "Caf\u00c9", "CAFE\u0301"]
+    for name, make in hub_tokenizers.KINDS.items():
+        report.attempt(name, run_case, report, name, lambda rng, make=make: make(list(corpus(rng)) + hub_tokenizers.HARD), added)
+    for kind in ("byte_level", "pieces", "unigram"):
+        report.attempt(f"random ones, {kind}", run_random, report, kind, 40, 100)
     report.finish()
 
 
