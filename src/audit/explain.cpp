@@ -127,24 +127,32 @@ class Explainer {
         100 * static_cast<double>(measured_->bad_pieces) / static_cast<double>(pieces));
   }
 
+  // The same of another order, which leaves some rows where they were.
+  std::string where() const {
+    if (measured_ == nullptr) return "";
+    const auto pieces = static_cast<int64_t>(measured_->bad.size());
+    if (measured_->bad_pieces * 4 > pieces * 3) return "";
+    return " where B is wrong" + share();
+  }
+
   bool halves(Explanation& found) {
     if (rows_ % 2 == 0 && points_.fits(a_, [&](int64_t i) {
           return (i / width_ + rows_ / 2) % rows_ * width_ + i % width_;
         }))
       return give(found, How::kHalvesSwapped,
-                  fmt::format("rows {} to {} stand first", rows_ / 2, rows_ - 1));
+                  fmt::format("rows {} to {} stand first{}", rows_ / 2, rows_ - 1, where()));
     const int64_t of_matrix = dims_a_.size() > 2 ? dims_a_[1] : 1;  // as each expert has one
     if (of_matrix % 2 == 0 && points_.fits(a_, [&](int64_t i) {
           const int64_t row = i / width_, in = row % of_matrix;
           return (row - in + (in + of_matrix / 2) % of_matrix) * width_ + i % width_;
         }))
-      return give(
-          found, How::kHalvesSwapped,
-          fmt::format("rows {} to {} of every matrix stand first", of_matrix / 2, of_matrix - 1));
+      return give(found, How::kHalvesSwapped,
+                  fmt::format("rows {} to {} of every matrix stand first{}", of_matrix / 2,
+                              of_matrix - 1, where()));
     if (!is_vector_ && width_ % 2 == 0 && points_.fits(a_, [&](int64_t i) {
           return i / width_ * width_ + (i % width_ + width_ / 2) % width_;
         }))
-      return give(found, How::kHalvesSwapped, "the right half of every row stands first");
+      return give(found, How::kHalvesSwapped, "the right half of every row stands first" + where());
     return false;
   }
 
@@ -162,9 +170,9 @@ class Explainer {
             continue;
           return give(found, How::kPermuted,
                       fmt::format("rows of each head of {} lie as for rope on {}, A's as for rope "
-                                  "on {}",
+                                  "on {}{}",
                                   head, to_adjacent ? "adjacent pairs" : "halves",
-                                  to_adjacent ? "halves" : "adjacent pairs"));
+                                  to_adjacent ? "halves" : "adjacent pairs", where()));
         }
       }
     }
@@ -182,7 +190,7 @@ class Explainer {
       };
     };
     if (!points_.fits(a_, turned(rows)) && !points_.fits(a_, turned(columns))) return false;
-    return give(found, How::kTransposed, "B's numbers are A's, read column by column");
+    return give(found, How::kTransposed, "B's numbers are A's, read column by column" + where());
   }
 
   bool other_tensor(Explanation& found) {
@@ -197,11 +205,13 @@ class Explainer {
           !measure(Values(tensor), b_, b_.count(), [](int64_t) {}).explained())
         continue;
       if (without_layer(tensor.name) == without_layer(tensor_a_.name))
-        return give(found, How::kOtherLayer, fmt::format("it is A's {}", printable(tensor.name)));
+        return give(found, How::kOtherLayer,
+                    fmt::format("it is A's {}{}", printable(tensor.name), where()));
       if (elsewhere == nullptr) elsewhere = &tensor;
     }
     if (elsewhere == nullptr) return false;
-    return give(found, How::kOtherTensor, fmt::format("it is A's {}", printable(elsewhere->name)));
+    return give(found, How::kOtherTensor,
+                fmt::format("it is A's {}{}", printable(elsewhere->name), where()));
   }
 
   bool moved(Explanation& found) {

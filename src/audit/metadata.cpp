@@ -59,6 +59,9 @@ constexpr KeyMeaning kMeanings[] = {
     {"attention.head_count_kv", [](const Config& c) { return ordered_json(c.kv_heads); }},
     {"attention.key_length", [](const Config& c) { return ordered_json(c.head_size); }},
     {"attention.value_length", [](const Config& c) { return ordered_json(c.value_size); }},
+    {"attention.key_length_mla", [](const Config& c) { return ordered_json(c.head_size); }, never},
+    {"attention.value_length_mla", [](const Config& c) { return ordered_json(c.value_size); },
+     never},
     {"attention.layer_norm_rms_epsilon", nullptr},
     {"attention.layer_norm_epsilon", nullptr},
     {"attention.scale", [](const Config& c) { return ordered_json(c.attention_scale); }},
@@ -127,6 +130,19 @@ bool same_windows(const ReadFile& a, const ReadFile& b) {
          windowed_layers(a.config) == windowed_layers(b.config);
 }
 
+// Latent attention (DeepSeek): files that have the weight of keys and values in two tensors give
+// the sizes of the short row under these keys, and those of the heads under keys of their own.
+bool is_latent_size(std::string_view key) {
+  return key == "attention.head_count_kv" || key == "attention.key_length" ||
+         key == "attention.value_length";
+}
+bool same_latent_heads(const ReadFile& a, const ReadFile& b) {
+  const Config &x = a.config, &y = b.config;
+  return x.arch != nullptr && x.arch == y.arch && x.arch->latent && x.head_size == y.head_size &&
+         x.value_size == y.value_size && x.kv_heads == y.kv_heads &&
+         x.latent.keys_values == y.latent.keys_values;
+}
+
 std::optional<KeyAudit> audit_meaning(const KeyMeaning& meaning, const ReadFile& a,
                                       const ReadFile& b) {
   KeyAudit row;
@@ -139,6 +155,8 @@ std::optional<KeyAudit> audit_meaning(const KeyMeaning& meaning, const ReadFile&
   if (row.b.is_null()) row.assumed_b = b.assumed(meaning);
   row.verdict = judge_key(row);
   if (meaning.assumed == windowed_layers && !row.fine() && same_windows(a, b))
+    row.verdict = row.a.is_null() || row.b.is_null() ? KeyVerdict::kAssumed : KeyVerdict::kEqual;
+  if (!row.fine() && is_latent_size(meaning.key) && same_latent_heads(a, b))
     row.verdict = row.a.is_null() || row.b.is_null() ? KeyVerdict::kAssumed : KeyVerdict::kEqual;
   return row;
 }

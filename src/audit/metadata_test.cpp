@@ -272,5 +272,50 @@ TEST(AuditReport, TextAndJson) {
                   .starts_with("The same model. 3 tensors: 3 equal, 0 quantized."));
 }
 
+// Files with the weight of keys and values in two tensors have the short row's sizes under the keys
+// where others have those of the heads.
+TEST(AuditMetadata, SizesOfLatentAttentionCountByMeaning) {
+  const auto entries = [](std::initializer_list<std::pair<const char*, uint32_t>> sizes) {
+    std::vector<Entry> out = {{"general.architecture", {std::string("deepseek2")}}};
+    for (const auto& [key, size] : sizes) out.push_back({fmt::format("deepseek2.{}", key), {size}});
+    return out;
+  };
+  auto whole = entries({{"embedding_length", 64},
+                        {"attention.head_count", 4},
+                        {"attention.kv_lora_rank", 48},
+                        {"rope.dimension_count", 8},
+                        {"attention.head_count_kv", 4},
+                        {"attention.key_length", 24},
+                        {"attention.value_length", 20}});
+  auto parts = entries({{"embedding_length", 64},
+                        {"attention.head_count", 4},
+                        {"attention.kv_lora_rank", 48},
+                        {"rope.dimension_count", 8},
+                        {"attention.head_count_kv", 1},
+                        {"attention.key_length", 56},
+                        {"attention.value_length", 48},
+                        {"attention.key_length_mla", 24},
+                        {"attention.value_length_mla", 20}});
+  EXPECT_EQ(unequal(audited(whole, parts)), Texts{});
+  EXPECT_EQ(unequal(audited(parts, whole)), Texts{});
+  EXPECT_EQ(row(audited(whole, parts), "deepseek2.attention.key_length_mla").verdict,
+            KeyVerdict::kAssumed);
+  set(parts, "deepseek2.attention.value_length_mla", {uint32_t{24}});
+  const Texts found = unequal(audited(whole, parts));
+  EXPECT_NE(std::ranges::find(found, "deepseek2.attention.value_length_mla missing"), found.end());
+}
+
+// What our own converter keeps of a folder's tokenizer is nothing that others could have.
+TEST(AuditTokenizer, KeysOfOurOwnCountWhereBothFilesHaveThem) {
+  auto entries = llama_entries();
+  set(entries, "tokenizer.lockstep.rules", {std::string("{}")});
+  Files files;
+  const gguf::File plain = files.open({llama_entries(), {}}), own = files.open({entries, {}});
+  EXPECT_TRUE(audit_tokenizer(plain, own).equal());
+  EXPECT_TRUE(audit_tokenizer(own, plain).equal());
+  set(entries, "tokenizer.lockstep.rules", {std::string("{ }")});
+  EXPECT_FALSE(audit_tokenizer(own, files.open({entries, {}})).equal());
+}
+
 }  // namespace
 }  // namespace lockstep::audit::test

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "audit/latent.h"
 #include "base/text.h"
 
 namespace lockstep::audit {
@@ -112,7 +113,9 @@ const gguf::Tensor* Side::find(const std::string& name) const {
 }
 
 Sides side_by_side(const gguf::File& a, const gguf::File& b) {
-  return {side_of(a, b, 'A'), side_of(b, a, 'B')};
+  Sides sides{side_of(a, b, 'A'), side_of(b, a, 'B')};
+  lay_out_latent(sides);
+  return sides;
 }
 
 }  // namespace lockstep::audit

@@ -1,6 +1,8 @@
 // The tensors of two files under the same names, where one file has several tensors in one.
 #pragma once
 
+#include <cstddef>
+#include <deque>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +17,7 @@ struct Side {
   std::vector<gguf::Tensor> tensors;
   std::unordered_map<std::string, size_t> places;        // by name
   std::unordered_map<std::string, std::string> origins;  // of parts: what they were cut from
+  std::deque<std::vector<std::byte>> memory;             // of tensors that had to be laid out anew
 
   const gguf::Tensor* find(const std::string& name) const;
 };
@@ -23,7 +26,7 @@ struct Sides {
   Side a, b;
 };
 
-// Nothing is copied: parts lie in the files.
+// Parts lie in the files; only what latent.h lays out anew is copied.
 Sides side_by_side(const gguf::File& a, const gguf::File& b);
 
 }  // namespace lockstep::audit

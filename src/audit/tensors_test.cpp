@@ -352,6 +352,34 @@ TEST(AuditTensors, TensorsOfOtherPlaces) {
   EXPECT_EQ(verdict_of(found.at("blk.1.ffn_up.weight")), "wrong other_tensor");
 }
 
+// One head alone, or one expert: the words must not say that it is the whole tensor.
+TEST(AuditTensors, AMistakeInAPartSaysSo) {
+  Random random(fresh_seed());
+  constexpr int64_t kWidth = 256, kLines = 64, kQuarter = kWidth * kLines / 4;
+  const Floats x = gaussian(random, kWidth * kLines), other = gaussian(random, kWidth * kLines);
+  const int64_t first = random.below(4) * kQuarter;
+  Floats turned = x, taken = x;
+  for (int64_t i = 0; i < kQuarter; ++i) {  // a head of 16 rows
+    const int64_t row = i / kWidth, from = row % 2 * 8 + row / 2;
+    const auto at = static_cast<size_t>(first + i);
+    turned[at] = x[static_cast<size_t>(first + from * kWidth + i % kWidth)];
+    taken[at] = other[at];
+  }
+  for (const Format format : {kF32, Format::kQ8_0, Format::kQ4_K}) {
+    const TensorAudit head = pair_of({kWidth, kLines}, x, kF32, {kWidth, kLines}, turned, format);
+    EXPECT_EQ(verdict_of(head), "wrong permuted");
+    EXPECT_TRUE(head.detail.ends_with("where B is wrong, in 22% of the tensor")) << head.detail;
+    Model a, b;
+    a.add("blk.0.ffn_gate_exps.weight", {kWidth, 16, 4}, x, kF32);
+    a.add("blk.0.ffn_up_exps.weight", {kWidth, 16, 4}, other, kF32);
+    b.add("blk.0.ffn_gate_exps.weight", {kWidth, 16, 4}, taken, format);
+    const TensorAudit expert = tensors_of(a, b).at("blk.0.ffn_gate_exps.weight");
+    EXPECT_EQ(verdict_of(expert), "wrong other_tensor");
+    EXPECT_EQ(expert.detail,
+              "it is A's blk.0.ffn_up_exps.weight where B is wrong, in 25% of the tensor");
+  }
+}
+
 TEST(AuditTensors, MissingExtraAndTied) {
   Random random(fresh_seed());
   const Floats table = gaussian(random, 64 * 33), other = gaussian(random, 64 * 33);

@@ -12,6 +12,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "tokenizer.";
+constexpr std::string_view kOwn = "tokenizer.lockstep.";
 constexpr size_t kShownItems = 8;
 
 bool is_list(const gguf::File& file, std::string_view key) {
@@ -66,6 +67,10 @@ std::vector<std::string> tokenizer_keys(const gguf::File& a, const gguf::File& b
     for (const gguf::Entry& entry : file->metadata())
       if (entry.key.starts_with(kPrefix) && seen.insert(entry.key).second)
         keys.push_back(entry.key);
+  // What only our own converter keeps is no difference where another one made the file.
+  std::erase_if(keys, [&](const std::string& key) {
+    return key.starts_with(kOwn) && (a.find(key) == nullptr || b.find(key) == nullptr);
+  });
   // Rules that neither file gives are worth seeing too.
   if (seen.contains("tokenizer.ggml.tokens"))
     for (const char* rule : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"})
