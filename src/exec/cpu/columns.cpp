@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kScaleBlock = 256;
 
 template <class T>
-void grow(std::vector<T>& vector, int64_t size) {
+void grow(HugeVector<T>& vector, int64_t size) {
   if (std::ssize(vector) < size) vector.resize(static_cast<size_t>(size));
 }
 
@@ -21,10 +21,10 @@ int64_t blocks_of(int64_t length) {
 void ColumnBuffer::reserve(int64_t length, int64_t count) {
   if (floats_) grow(values_, length * count);
   if (!codes_) return;
-  grow(pairs_, (length + 1) / 2 * count);
-  grow(scales_, blocks_of(length) * count);
-  grow(sums16_, length / 16 * count);
-  grow(sums32_, length / 32 * count);
+  grow(pairs_, (length + 1) / 2 * count + kColumnsBehind);
+  grow(scales_, blocks_of(length) * count + kColumnsBehind);
+  grow(sums16_, length / 16 * count + kColumnsBehind);
+  grow(sums32_, length / 32 * count + kColumnsBehind);
 }
 
 void ColumnBuffer::fill(const Kernels& kernels, const float* x, int64_t length, int64_t count,

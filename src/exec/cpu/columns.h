@@ -1,8 +1,7 @@
 // The inputs of the coming products, as the kernels want them.
 #pragma once
 
-#include <vector>
-
+#include "exec/cpu/huge_vector.h"
 #include "exec/cpu/kernels/kernels.h"
 
 namespace lockstep::exec::cpu {
@@ -29,8 +28,8 @@ class ColumnBuffer {
 
  private:
   bool codes_ = false, floats_ = false;
-  std::vector<float> values_, scales_, sums16_, sums32_;
-  std::vector<int32_t> pairs_;
+  HugeVector<float> values_, scales_, sums16_, sums32_;
+  HugeVector<int32_t> pairs_;
 };
 
 }  // namespace lockstep::exec::cpu

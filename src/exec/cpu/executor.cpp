@@ -10,6 +10,7 @@
 #include "exec/cpu/cache.h"
 #include "exec/cpu/columns.h"
 #include "exec/cpu/expert_columns.h"
+#include "exec/cpu/huge_vector.h"
 #include "exec/cpu/kernels/panel_format.h"
 #include "exec/cpu/kernels/targets.h"
 #include "exec/cpu/pack.h"
@@ -94,7 +95,8 @@ class CpuExecutor : public Executor {
 
  private:
   struct Scratch {
-    std::vector<std::byte> product, panels;
+    HugeVector<std::byte> product;
+    std::vector<std::byte> panels;
     std::vector<float> attention;
     std::vector<float> rows;  // of experts
   };
@@ -128,7 +130,7 @@ class CpuExecutor : public Executor {
       const Stage& stage = plan_.stages[s];
       switch (stage.kind) {
         case Stage::Kind::kRows:
-          run_rows(stage, member);
+          run_rows(stage, s);
           break;
         case Stage::Kind::kProducts:
           run_products(stage, s, member);
@@ -150,11 +152,14 @@ class CpuExecutor : public Executor {
     }
   }
 
-  void run_rows(const Stage& stage, int member) {
-    const int64_t tiles = (tokens_ + kTile - 1) / kTile;
-    const int64_t begin = tiles * member / team_.size() * kTile;
-    const int64_t end = std::min(tiles * (member + 1) / team_.size() * kTile, tokens_);
-    if (begin >= end) return;
+  // A tile after another, by whoever comes for it: one that is held up delays nobody by more.
+  void run_rows(const Stage& stage, size_t s) {
+    for (int64_t begin;
+         (begin = taken_[s].fetch_add(1, std::memory_order_relaxed) * kTile) < tokens_;)
+      run_rows(stage, begin, std::min(begin + kTile, tokens_));
+  }
+
+  void run_rows(const Stage& stage, int64_t begin, int64_t end) {
     for (const Stage::Task& task : stage.tasks) {
       const op::Op& op = program().ops[task.op];
       switch (task.kind) {
@@ -211,9 +216,7 @@ class CpuExecutor : public Executor {
 
     int64_t panels = 0;
     for (const size_t op : stage.ops) panels += weights_.linear(op)->panels;
-    // In generation a few pieces a thread, so that each reads long stretches of memory.
-    const int64_t share = x.count > 1 ? 1 : panels / (int64_t{team_.size()} * 4 * kPanelGroup);
-    const int64_t piece = std::max<int64_t>(1, share) * kPanelGroup;
+    const int64_t piece = panels_of_a_piece(panels, x.count);
     int64_t pieces_before = 0;
     int64_t mine = taken_[s].fetch_add(1, std::memory_order_relaxed);
     for (const size_t op : stage.ops) {
@@ -229,6 +232,14 @@ class CpuExecutor : public Executor {
       }
       pieces_before += pieces;
     }
+  }
+
+  // In generation a few pieces a thread, so that each reads long stretches of memory. In a prompt
+  // many, and smaller ones where that leaves few: all threads should end together.
+  int64_t panels_of_a_piece(int64_t panels, int64_t columns) const {
+    const int64_t threads = team_.size();
+    if (columns > 1) return panels < threads * 16 * kPanelGroup ? kPanelGroup / 2 : kPanelGroup;
+    return std::max<int64_t>(1, panels / (threads * 4 * kPanelGroup)) * kPanelGroup;
   }
 
   // Panels of one expert (0 of a Linear).
@@ -278,9 +289,11 @@ class CpuExecutor : public Executor {
     int64_t mine = taken_[s].fetch_add(1, std::memory_order_relaxed);
     for (const size_t op : stage.ops) {
       const PanelWeight& weight = *weights_.linear(op);
-      // In generation an expert is a few pieces, so that each reads long stretches of memory.
-      const int64_t share = tokens > 1 ? 1 : weight.panels / (int64_t{team_.size()} * kPanelGroup);
-      const int64_t piece = std::max<int64_t>(1, share) * kPanelGroup;
+      // Few tokens share an expert: as in generation, a piece should read a long stretch of memory.
+      const int64_t groups = (weight.panels + kPanelGroup - 1) / kPanelGroup;
+      const int64_t share =
+          std::ssize(expert_columns_.segments()) * groups / (int64_t{team_.size()} * 8);
+      const int64_t piece = std::clamp<int64_t>(share, 1, groups) * kPanelGroup;
       const int64_t pieces = (weight.panels + piece - 1) / piece;
       for (const ExpertColumns::Segment& segment : expert_columns_.segments()) {
         const Columns x = expert_columns_.view(segment, length);
@@ -403,10 +416,10 @@ class CpuExecutor : public Executor {
   std::vector<std::atomic<int64_t>> taken_;  // pieces of a stage's work that somebody has taken
   std::vector<size_t> cache_of_, rope_of_;   // by op
   std::vector<RopeTable> ropes_;
-  std::vector<std::vector<float>> slots_;  // [tokens, width]
-  ColumnBuffer columns_;                   // inputs of the coming products
-  ExpertColumns expert_columns_;           // and of those with experts
-  std::vector<float> scores_, probs_;      // [heads, rows, positions], where somebody watches
+  std::vector<HugeVector<float>> slots_;  // [tokens, width]
+  ColumnBuffer columns_;                  // inputs of the coming products
+  ExpertColumns expert_columns_;          // and of those with experts
+  std::vector<float> scores_, probs_;     // [heads, rows, positions], where somebody watches
 
   // Of the current step.
   const Step* step_ = nullptr;

@@ -14,23 +14,6 @@ void relax() {
 #endif
 }
 
-// Waits until the number differs from `seen`. What is waited for mostly comes within microseconds,
-// so it pays to spin; where cores are shared, others (perhaps the very thread that is waited for)
-// must get their turn, and at last the waiting thread sleeps.
-uint32_t await_change(const std::atomic<uint32_t>& number, uint32_t seen) {
-  constexpr int kSpins = 2'000, kYields = 100;
-  for (int turn = 0;; ++turn) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (const uint32_t now = number.load(std::memory_order_acquire); now != seen) return now;
-      relax();
-    }
-    if (turn < kYields)
-      sched_yield();
-    else
-      number.wait(seen, std::memory_order_acquire);
-  }
-}
-
 // The cores that this process may use, in order.
 std::vector<int> usable_cores() {
   cpu_set_t set;
@@ -42,7 +25,52 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
+// Keeps the calling thread off some cores for a while, if it is on one of them and may be
+// elsewhere. A helper that is bound to the core where the caller happens to be could only take
+// turns with it.
+class KeepOff {
+ public:
+  explicit KeepOff(const cpu_set_t& cores) {
+    const int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &cores)) return;
+    if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
+    cpu_set_t both, others;
+    CPU_AND(&both, &before_, &cores);
+    CPU_XOR(&others, &before_, &both);
+    if (CPU_COUNT(&others) > 0) moved_ = sched_setaffinity(0, sizeof others, &others) == 0;
+  }
+  ~KeepOff() {
+    if (moved_) sched_setaffinity(0, sizeof before_, &before_);
+  }
+  KeepOff(const KeepOff&) = delete;
+  KeepOff& operator=(const KeepOff&) = delete;
+
+ private:
+  cpu_set_t before_ = {};
+  bool moved_ = false;
+};
+
 }  // namespace
+
+// Waits until the number differs from `seen`. What is waited for mostly comes within microseconds,
+// so it pays to spin; where cores are shared, others (perhaps the very thread that is waited for)
+// must get their turn, and at last the waiting thread sleeps. A team with cores of its own spins
+// longer: a turn that it gave away would go to another program, for milliseconds.
+uint32_t Team::await_change(const std::atomic<uint32_t>& number, uint32_t seen) const {
+  constexpr int kSpins = 2'000, kYields = 100;
+  const int first_yield = own_cores_ ? 50 : 0;
+  for (int turn = 0;; ++turn) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (const uint32_t now = number.load(std::memory_order_acquire); now != seen) return now;
+      relax();
+    }
+    if (turn < first_yield) continue;
+    if (turn < first_yield + kYields)
+      sched_yield();
+    else
+      number.wait(seen, std::memory_order_acquire);
+  }
+}
 
 Team::Team(int size, bool pin) {
   // Each helper stays on a core of its own where there are enough; the caller's thread is not ours
@@ -50,6 +78,7 @@ Team::Team(int size, bool pin) {
   const std::vector<int> cores = pin ? usable_cores() : std::vector<int>();
   threads_.reserve(static_cast<size_t>(size));
   cores_.reserve(cores.size());  // nothing may throw once a thread waits
+  int bound = 0;
   for (int member = 1; member < size; ++member) {
     try {
       threads_.emplace_back([this, member] { work(member); });
@@ -67,9 +96,13 @@ Team::Team(int size, bool pin) {
       CPU_SET(cores[i], &set);
       cores_.push_back(std::move(claim));
     }
-    if (CPU_COUNT(&set) > 0)
-      pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set);
+    if (CPU_COUNT(&set) == 0 ||
+        pthread_setaffinity_np(threads_.back().native_handle(), sizeof set, &set) != 0)
+      continue;
+    CPU_OR(&helpers_cores_, &helpers_cores_, &set);
+    ++bound;
   }
+  own_cores_ = size_ > 1 && bound == size_ - 1;
 }
 
 Team::~Team() {
@@ -80,6 +113,7 @@ Team::~Team() {
 
 void Team::run(const std::function<void(int)>& job) {
   if (size_ == 1) return job(0);
+  const KeepOff caller(helpers_cores_);
   job_ = &job;
   job_number_.fetch_add(1, std::memory_order_release);
   job_number_.notify_all();

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 #include "exec/cpu/core_claim.h"
 
 namespace lockstep::exec::cpu {
@@ -40,8 +42,11 @@ class Team {
   void work(int member);
   void take_part(int member);
   bool arrive();
+  uint32_t await_change(const std::atomic<uint32_t>& number, uint32_t seen) const;
 
   int size_ = 1;
+  std::atomic<bool> own_cores_{false};  // every helper is bound to cores that no other team has
+  cpu_set_t helpers_cores_ = {};
   const std::function<void(int)>* job_ = nullptr;
   std::atomic<uint32_t> job_number_{0};
   std::atomic<bool> stop_{false};

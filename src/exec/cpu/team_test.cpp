@@ -72,5 +72,29 @@ TEST(Team, SeveralMembersMayThrowAtOnceAndAtOtherPlaces) {
   }
 }
 
+TEST(Team, LeavesTheCallersCoresAsTheyWere) {
+  const auto cores = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    return set;
+  };
+  const cpu_set_t before = cores();
+  Team team(2);
+  // Wherever the caller is, also on a core that a helper is bound to.
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &before)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);  // it is still there, mostly
+    expect_works(team, 3);
+    EXPECT_THROW(team.run([](int) { throw std::runtime_error("on purpose"); }), std::runtime_error);
+    const cpu_set_t after = cores();
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::exec::cpu

@@ -70,30 +70,31 @@ bool read_cache(const Pass& pass, int64_t base, int64_t length) {
   return f_sum(poison) == 0;
 }
 
-// Scores of one column to exponentials; brings its running maximum and sum up to date. Returns what
-// the earlier blocks' mix must be multiplied by.
-inline float soften(const Pass& pass, int64_t c, int64_t base, float* scores) {
+// Scores of one column and `length` positions to exponentials; brings its running maximum and sum
+// up to date. Returns what the earlier blocks' mix must be multiplied by.
+inline float soften(const Pass& pass, int64_t c, int64_t base, int64_t length, float* scores) {
   const AttentionCall& call = pass.call;
+  const int64_t lanes = (length + 15) / 16 * 16;
   const F factor = f_set(call.scale);
-  for (int64_t i = 0; i < kSpan; i += 16) f_store(scores + i, f_mul(f_load(scores + i), factor));
-  if (call.soft_cap > 0) soft_cap(scores, call.soft_cap, kSpan, scores);
+  for (int64_t i = 0; i < lanes; i += 16) f_store(scores + i, f_mul(f_load(scores + i), factor));
+  if (call.soft_cap > 0) soft_cap(scores, call.soft_cap, lanes, scores);
   const int64_t begin = pass.first_seen(c) - base, end = pass.position(c) + 1 - base;
-  for (int64_t i = 0; i < kSpan && i < begin; ++i) scores[i] = kNever;
-  for (int64_t i = end < 0 ? 0 : end; i < kSpan; ++i) scores[i] = kNever;
+  for (int64_t i = 0; i < lanes && i < begin; ++i) scores[i] = kNever;
+  for (int64_t i = end < 0 ? 0 : end; i < lanes; ++i) scores[i] = kNever;
   if (call.scores != nullptr)
-    for (int64_t i = begin < 0 ? 0 : begin; i < kSpan && i < end; ++i)
+    for (int64_t i = begin < 0 ? 0 : begin; i < lanes && i < end; ++i)
       pass.watched(call.scores, c)[base + i] = scores[i];
   F most = f_set(kNever);
-  for (int64_t i = 0; i < kSpan; i += 16) most = f_max(f_load(scores + i), most);
+  for (int64_t i = 0; i < lanes; i += 16) most = f_max(f_load(scores + i), most);
   const float block = f_largest(most);
   const float before = pass.largest[c];
   const float now = block > before ? block : before;
-  if (begin >= kSpan || end <= 0) {  // nothing in sight
-    for (int64_t i = 0; i < kSpan; i += 16) f_store(scores + i, f_zero());
+  if (begin >= lanes || end <= 0) {  // nothing in sight
+    for (int64_t i = 0; i < lanes; i += 16) f_store(scores + i, f_zero());
     return 1;
   }
   F sum = f_zero();
-  for (int64_t i = 0; i < kSpan; i += 16) {
+  for (int64_t i = 0; i < lanes; i += 16) {
     const F e = f_exp(f_sub(f_load(scores + i), f_set(now)));
     f_store(scores + i, e);
     sum = f_add(sum, e);
@@ -170,7 +171,7 @@ void attend(const AttentionCall& call, int64_t first, int64_t count) {
                     pass.queries + tile * call.head_size, SideBySide{w}, w, pass.scores, kSpan);
       float fades[kTile];
       for (int64_t i = 0; i < w; ++i)
-        fades[i] = soften(pass, tile + i, base, pass.scores + i * kSpan);
+        fades[i] = soften(pass, tile + i, base, length, pass.scores + i * kSpan);
       mix_block(pass, tile, w, base, length, finite, fades);
     }
   }

@@ -11,7 +11,9 @@ inline constexpr int64_t kTile = 12;
 
 // Inputs of a product, a column a token, in tiles of up to kTile columns one after another. In each
 // array a tile of `w` columns from column `c` on starts at c times the length of one column and has
-// w neighbouring columns side by side.
+// w neighbouring columns side by side. Behind the codes, their scales and sums lie kColumnsBehind
+// more numbers that may be read.
+inline constexpr int64_t kColumnsBehind = 8;
 struct Columns {
   int64_t count = 0;        // of columns
   int64_t length = 0;       // numbers in a column

@@ -139,6 +139,18 @@ LS_LANE void i_store(void* p, I x) {
 LS_LANE I i_add(I x, I y) {
   return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
 }
+LS_LANE int32_t i_sum(I x) {
+  const __m256i eight = _mm256_add_epi32(x.a, x.b);
+  const __m128i four =
+      _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+LS_LANE void i_to_16_bits(int16_t* p, I x) {
+  // Packing goes by halves of 128 bits: the two middle quarters change places.
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8));
+}
 LS_LANE I i_sub(I x, I y) {
   return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
 }
@@ -179,18 +191,23 @@ LS_LANE __m256i look_up256(__m256i table, __m256i places) {
 LS_LANE I i_look_up(Table table, I places) {
   return {look_up256(table.v, places.a), look_up256(table.v, places.b)};
 }
-LS_LANE I i_dot(I sum, I x, I y) {
+LS_LANE __m256i dot256(__m256i sum, __m256i x, __m256i y) {  // a statement: see lanes_avx512.h
 #ifdef __AVXVNNI__
-  return {_mm256_dpwssd_avx_epi32(sum.a, x.a, y.a), _mm256_dpwssd_avx_epi32(sum.b, x.b, y.b)};
+  asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y));
 #else
-  return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, y.a)),
-          _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, y.b))};
+  __m256i products;
+  asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(x), "x"(y));
 #endif
+  return sum;
+}
+LS_LANE I i_dot(I sum, I x, I y) {
+  return {dot256(sum.a, x.a, y.a), dot256(sum.b, x.b, y.b)};
 }
 
 // Tile sizes that fit 16 registers.
-constexpr int kIntPanels = 1, kIntColumns = 4;
+constexpr int kIntPanels = 1, kIntColumns = 6;
 constexpr int kFloatPanels = 1, kFloatColumns = 6;
+constexpr int kFewColumns = 4;  // up to so many without unpacking weights first
 constexpr int kStreams = 1;
 
 }  // namespace

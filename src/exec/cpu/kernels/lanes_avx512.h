@@ -137,6 +137,13 @@ LS_LANE void i_store(void* p, I x) {
 LS_LANE I i_add(I a, I b) {
   return {_mm512_add_epi32(a.v, b.v)};
 }
+LS_LANE int32_t i_sum(I a) {
+  return _mm512_reduce_add_epi32(a.v);
+}
+// Numbers that fit, as 16 numbers of 16 bits.
+LS_LANE void i_to_16_bits(int16_t* p, I x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
+}
 LS_LANE I i_sub(I a, I b) {
   return {_mm512_sub_epi32(a.v, b.v)};
 }
@@ -176,19 +183,26 @@ LS_LANE Table table_of(const int8_t* levels) {
 LS_LANE I i_look_up(Table table, I places) {
   return {_mm512_permutexvar_epi16(places.v, table.v)};
 }
-// sum + a.low * b.low + a.high * b.high in every lane, halves being signed
+// sum + a.low * b.low + a.high * b.high in every lane, halves being signed. As a statement of its
+// own: of the intrinsics the compiler copies every sum before and after, and begins many products
+// before it adds up the first.
 LS_LANE I i_dot(I sum, I a, I b) {
 #ifdef __AVX512VNNI__
-  return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)};
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
 #else
-  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))};
+  __m512i products;
+  asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+      : "+v"(sum.v), "=&v"(products)
+      : "v"(a.v), "v"(b.v));
 #endif
+  return sum;
 }
 
 // Tile sizes that fit 32 registers: panels and columns at once.
 constexpr int kIntPanels = 2, kIntColumns = 6;
 constexpr int kFloatPanels = 2, kFloatColumns = 12;
-constexpr int kStreams = 2;  // panels at once in generation
+constexpr int kFewColumns = 8;  // up to so many without unpacking weights first
+constexpr int kStreams = 2;     // panels at once in generation
 
 }  // namespace
 }  // namespace lockstep::exec::cpu

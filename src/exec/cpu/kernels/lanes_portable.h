@@ -155,6 +155,14 @@ LS_LANE I i_add(I a, I b) {
   LS_EACH a.v[i] += b.v[i];
   return a;
 }
+LS_LANE int32_t i_sum(I a) {
+  uint32_t sum = 0;
+  LS_EACH sum += a.v[i];
+  return static_cast<int32_t>(sum);
+}
+LS_LANE void i_to_16_bits(int16_t* p, I x) {
+  LS_EACH p[i] = static_cast<int16_t>(x.v[i]);
+}
 LS_LANE I i_sub(I a, I b) {
   LS_EACH a.v[i] -= b.v[i];
   return a;
@@ -224,6 +232,7 @@ LS_LANE I i_dot(I sum, I a, I b) {
 
 constexpr int kIntPanels = 1, kIntColumns = 2;
 constexpr int kFloatPanels = 1, kFloatColumns = 2;
+constexpr int kFewColumns = 1;  // up to so many without unpacking weights first
 constexpr int kStreams = 1;
 
 }  // namespace

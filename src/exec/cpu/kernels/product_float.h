@@ -145,6 +145,7 @@ void prompt_floats(const Product& product, int64_t first_panel, int64_t panels) 
         float_panels<Read>(product, first_panel, panels, first, length, buffer);
     for (int64_t tile = 0; tile < x.count; tile += kTile) {
       const int64_t w = x.count - tile < kTile ? x.count - tile : kTile;
+      if (first + length == x.length) ask_for_rows(product, first_panel, panels, tile, w);
       multiply_tile(weights.data, weights.stride, panels, length,
                     x.values + tile * x.length + first * w, SideBySide{w}, w, parts, kStride);
       for (int64_t c = 0; c < w; ++c)

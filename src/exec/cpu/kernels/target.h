@@ -2,6 +2,7 @@
 #pragma once
 
 #include "exec/cpu/kernels/attention.h"
+#include "exec/cpu/kernels/quantize.h"
 
 namespace lockstep::exec::cpu {
 

@@ -9,13 +9,13 @@
 namespace lockstep::exec::cpu {
 
 extern const Kernels kPortable;
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(LOCKSTEP_PORTABLE_KERNELS)
 extern const Kernels kAvx512Vnni, kAvx512, kAvx2Vnni, kAvx2;
 #endif
 
 namespace {
 
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(LOCKSTEP_PORTABLE_KERNELS)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // F16C is older
 }
@@ -36,7 +36,7 @@ bool has_avx512_vnni() {
 #endif
 
 constexpr Target kTargets[] = {
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(LOCKSTEP_PORTABLE_KERNELS)
     {"avx512vnni", "AVX-512 (F, BW, VL, DQ) with VNNI", has_avx512_vnni, &kAvx512Vnni},
 #ifndef LOCKSTEP_SANITIZED  // these are not compiled there
     {"avx512", "AVX-512 (F, BW, VL, DQ)", has_avx512, &kAvx512},
