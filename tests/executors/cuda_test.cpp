@@ -386,6 +386,47 @@ TEST_F(Cuda, CacheRanges) {
     }
 }
 
+// Rows that a half does not hold, and such as it holds only after scaling.
+TEST_F(Cuda, RowRanges) {
+  for (const double size : {1e-20, 1e-6, 0.1, 3e3, 1e20})
+    for (const quant::Format format :
+         {quant::Format::kF32, quant::Format::kF16, quant::Format::kBF16, quant::Format::kQ8_0}) {
+      CaseBuilder builder(seed_);
+      builder.tokens = 50;
+      const op::Linear linear{builder.weight(format, 96, 256, 0.1), {}};
+      builder.add(linear, {builder.input(256, size)}, 96);
+      const auto rounding =
+          format == quant::Format::kQ8_0 ? Rounding::kQuantized : Rounding::kFloat;
+      check(fmt::format("rows of {:.0e}, {}", size, quant::info(format).name), builder.finish(),
+            builder.ids, DType::kF32, 2 * limit(rounding, false));
+    }
+}
+
+// Weights of several formats that share their rows: pairs go together, and there are more than one
+// call takes.
+TEST_F(Cuda, MixedProducts) {
+  using quant::Format;
+  const std::vector<Format> floats = {Format::kF16,  Format::kF16, Format::kF32,
+                                      Format::kBF16, Format::kF32, Format::kF16};
+  std::vector<Format> all = floats;
+  all.insert(all.begin() + 2, {Format::kQ8_0, Format::kQ4_0, Format::kQ8_0, Format::kQ8_0});
+  for (const std::vector<Format>& formats : {floats, all}) {
+    CaseBuilder builder(seed_);
+    builder.tokens = 70;
+    const op::ValueId x = builder.input(320);
+    op::ValueId sum = -1;
+    for (size_t i = 0; i < formats.size(); ++i) {
+      op::Linear linear{builder.weight(formats[i], 136, 320, 0.1), {}};
+      if (i % 5 < 2) linear.bias = builder.weight(Format::kF32, 1, 136);
+      const op::ValueId y = builder.add(linear, {x}, 136);
+      sum = i == 0 ? y : builder.add(op::Add{}, {sum, y}, 136);
+    }
+    const auto rounding = formats.size() == floats.size() ? Rounding::kFloat : Rounding::kQuantized;
+    check(fmt::format("{} products", formats.size()), builder.finish(), builder.ids, DType::kF32,
+          2 * limit(rounding, false));
+  }
+}
+
 // What is recorded of attention is what went on: the mix is that of the recorded probabilities,
 // even where scores are so large that their rounding shows.
 TEST_F(Cuda, RecordedProbabilities) {

@@ -52,6 +52,25 @@ struct Cache {
   __host__ __device__ bool split() const { return keys.low != nullptr; }
 };
 
+// Rows of a prompt as halves, for the tensor cores: [rows][parts][columns], times a power of two
+// that makes the largest number fit.
+//   1 part   high
+//   2 parts  low, high: two halves together keep 22 bits
+//   3 parts  low, high, high
+struct RowHalves {
+  void* to = nullptr;
+  int parts = 0;
+  uint32_t* largest = nullptr;  // bits of the largest magnitude; all zeros before it is looked for
+};
+
+// The same of a weight, so that a product over all parts of both is what single precision would
+// give: 1 part is high, 2 are high, high (a half has all bits already), 3 are high, low, high.
+struct WeightHalves {
+  void* to = nullptr;
+  int parts = 0;
+  uint32_t* largest = nullptr;
+};
+
 // One op on one row, by a block of threads.
 struct RowTask {
   enum class Kind {
@@ -67,7 +86,7 @@ struct RowTask {
     kAdd,
     kScale,
     kSoftCap,
-    kPrepare,  // a becomes `codes` and, padded with zeros, `out`, for one token; or `largest`
+    kPrepare,  // a becomes `codes` and, padded with zeros, `out`, for one token; or `halves`
     kAppend,   // a and b go to the cache as keys and values
   };
   Kind kind{};
@@ -86,7 +105,7 @@ struct RowTask {
   int64_t pairs = 0, head_size = 0, value_size = 0;
   bool adjacent = false;
   Codes codes;
-  uint32_t* largest = nullptr;  // bits of the largest magnitude of all rows, raised to that of a's
+  RowHalves halves;  // of a from `first_row` on, in the usual range; `largest` is raised to a's
   Cache cache;
 };
 
@@ -179,15 +198,13 @@ struct MixCall {
   int64_t tokens = 0, first_row = 0;
 };
 
-// Numbers as halves, times a power of two that makes the largest fit: number = (high + low) /
-// scale, or high / scale where there is no low.
+// Rows that chose experts as halves, in two planes: number = (high + low) / scale, or high / scale
+// where there is no low.
 struct Halves {
   void* high = nullptr;
   void* low = nullptr;          // may be null
   uint32_t* largest = nullptr;  // bits of the largest magnitude; all zeros before it is looked for
 };
-
-// Rows as halves, for products with up to kMostProducts weights.
 struct HalveRowsCall {
   const float* x = nullptr;
   int64_t count = 0;  // a multiple of four
@@ -196,6 +213,52 @@ struct HalveRowsCall {
   int weights = 0;
   const uint32_t* largest_weight[kMostProducts] = {};
   float* factors = nullptr;  // [weights] that the products must be multiplied by
+};
+
+// Rows as halves side by side, for products with up to kMostProducts weights. A kPrepare has made
+// them, in the usual range; where that does not hold the largest number, they are made anew.
+struct FitRowsCall {
+  const float* x = nullptr;
+  int64_t rows = 0, columns = 0;  // columns: a multiple of four
+  RowHalves out;
+  uint32_t* next_largest = nullptr;  // becomes zero: the largest of the next rows
+  int weights = 0;
+  const uint32_t* largest_weight[kMostProducts] = {};
+  float* factors = nullptr;  // [weights] that the products must be multiplied by
+};
+
+// Rows by expert, for prompts: `rows` are one for each token and chosen expert, in that order.
+inline constexpr int kExpertTile = 64;  // rows that a block takes at most
+struct ExpertTile {
+  int32_t expert, first, count;  // of ExpertGroups::order
+};
+struct ExpertGroups {
+  int32_t* order = nullptr;       // [rows] by expert, then in their own order
+  ExpertTile* tiles = nullptr;    // [most_tiles]
+  int32_t* tile_count = nullptr;  // how many there are
+  int64_t most_tiles = 0;
+};
+struct GroupCall {
+  const float* choice = nullptr;  // [rows]
+  int64_t experts = 0, rows = 0;
+  ExpertGroups out;
+};
+
+// Products of the same rows with up to kMostProducts weights of one format and size.
+struct ExpertProductsCall {
+  struct Product {
+    WeightView weight;                  // of all experts
+    const uint32_t* largest = nullptr;  // bits of its largest magnitude
+    const float* bias = nullptr;        // [experts, rows]; may be null
+    float* out = nullptr;               // a row for each of the groups' rows
+  };
+  Product products[kMostProducts];
+  int count = 0;
+  int64_t rows = 0;  // of one expert
+  ExpertGroups groups;
+  Halves x;                        // [groups' rows / rows_that_share, columns]
+  int rows_that_share = 1;         // one row of x
+  const float* factors = nullptr;  // [count] that the products must be multiplied by
 };
 
 struct AttentionCall {

@@ -7,6 +7,7 @@
 #include "exec/cache_type.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/kv_cache.h"
+#include "exec/cuda/prompts/expert_rows.h"
 #include "exec/cuda/prompts/many_rows.h"
 #include "exec/cuda/shared/stream.h"
 #include "exec/cuda/tokens/pass.h"
@@ -22,11 +23,12 @@ constexpr int64_t kMostKept = 128 << 20;
 
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(const op::Program& program, Weights weights, KvCache cache, Stream stream,
-               Stream copies)
+  CudaExecutor(const op::Program& program, Weights weights, std::unique_ptr<ManyRows> many_rows,
+               KvCache cache, Stream stream, Stream copies)
       : Executor(program),
         stream_(std::move(stream)),
         weights_(std::move(weights)),
+        many_rows_(std::move(many_rows)),
         cache_(std::move(cache)),
         plan_(make_plan(program)),
         parts_{program, weights_, {}, {}, {}},
@@ -38,6 +40,8 @@ class CudaExecutor : public Executor {
       if (std::holds_alternative<op::Attention>(op.what)) parts_.caches[i] = cache_.of(i);
       if (const auto* rope = std::get_if<op::Rope>(&op.what))
         parts_.rope_of[i] = table_for(parts_.ropes, *rope);
+      if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+        rounds_rows_ = rounds_rows_ || experts->weight.format->block_values > 1;
       if (const auto* linear = std::get_if<op::Linear>(&op.what)) {
         (linear->weight.format->block_values > 1 ? takes_codes_ : takes_floats_) = true;
         longest_row_ = std::max(longest_row_, linear->weight.columns);
@@ -60,7 +64,7 @@ class CudaExecutor : public Executor {
   DType dtype() const override { return DType::kF32; }
   Precision precision() const override {
     // In generation quantized weights meet 16-bit integers, in prompts halves, which are coarser.
-    return {"f32", takes_codes_ ? "f16" : "f32", cache_.half() ? "f16" : "f32"};
+    return {"f32", takes_codes_ || rounds_rows_ ? "f16" : "f32", cache_.half() ? "f16" : "f32"};
   }
 
  protected:
@@ -325,9 +329,12 @@ class CudaExecutor : public Executor {
     const Together rows = together(*next);
     out.first_row = rows.count > 0 ? rows.first : tokens_;
     if (rows.count > 0) {
-      LS_TRY(out.largest, many_rows_.place_of_largest(out.a_width, stream_));
+      std::vector<WeightView> weights;
+      for (const size_t index : next->ops)
+        weights.push_back(weights_.matrix(std::get<op::Linear>(program().ops[index].what).weight));
+      LS_TRY(out.halves, many_rows_->place_of_rows(weights, tokens_ - rows.first, stream_));
     }
-    if (out.largest == nullptr) out.first_row = tokens_;
+    if (out.halves.to == nullptr) out.first_row = tokens_;
     return out;
   }
 
@@ -337,7 +344,10 @@ class CudaExecutor : public Executor {
         cudaMemcpyAsync(activations_.data() + inputs_place_, inputs_.data(),
                         static_cast<size_t>(inputs_.size_bytes()), cudaMemcpyHostToDevice, stream_),
         "cudaMemcpyAsync of a step's inputs"));
-    if (tokens_ > 1) LS_TRY_VOID(many_rows_.begin(stream_));
+    if (tokens_ > 1) {
+      LS_TRY_VOID(many_rows_->begin(stream_));
+      LS_TRY_VOID(expert_rows_.begin(stream_));
+    }
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       const Stage& stage = plan_.stages[i];
       if (tokens_ > 1 && cancelled()) {
@@ -354,7 +364,7 @@ class CudaExecutor : public Executor {
           LS_TRY_VOID(launch_products(stage));
           break;
         case Stage::Kind::kExperts:
-          for (const size_t op : stage.ops) launch_own(program().ops[op]);
+          LS_TRY_VOID(launch_expert_products(stage));
           break;
         case Stage::Kind::kAttention:
           LS_TRY_VOID(launch_attention(stage.ops[0], splits));
@@ -376,6 +386,36 @@ class CudaExecutor : public Executor {
 
   void launch_own(const op::Op& op) const {
     launch_experts(parts_, op, buffers_, tokens_, first_row_of(op.outputs[0]), stream_);
+  }
+
+  Result<void> launch_expert_products(const Stage& stage) {
+    const op::Op& some = program().ops[stage.ops[0]];
+    const auto& experts = std::get<op::ExpertLinear>(some.what);
+    const auto [first, many] = together(stage);
+    if (many == 0 || !expert_rows_.takes(weights_.matrix(experts.weight))) {
+      for (const size_t index : stage.ops) launch_own(program().ops[index]);
+      return {};
+    }
+    const op::ValueId input = some.inputs[0], choice = some.inputs[1];
+    const ExpertRows::Inputs inputs{row(input, first),
+                                    program().value(input).width != experts.weight.columns,
+                                    choice,
+                                    row(choice, first),
+                                    many,
+                                    program().value(choice).width,
+                                    experts.experts};
+    std::vector<ExpertRows::Product> products;
+    for (const size_t index : stage.ops) {
+      const auto& linear = std::get<op::ExpertLinear>(program().ops[index].what);
+      products.push_back({weights_.matrix(linear.weight),
+                          linear.bias ? weights_.vector(*linear.bias) : nullptr,
+                          row(program().ops[index].outputs[0], first)});
+    }
+    LS_TRY_VOID(expert_rows_.multiply(inputs, products, stream_));
+    if (!last_alone(input)) return {};
+    for (const size_t index : stage.ops)
+      launch_experts(parts_, program().ops[index], buffers_, tokens_, tokens_ - 1, stream_);
+    return {};
   }
 
   Result<void> launch_rows(const Stage& stage, const Stage* next) {
@@ -418,7 +458,7 @@ class CudaExecutor : public Executor {
                             linear.bias ? weights_.vector(*linear.bias) : nullptr,
                             row(program().ops[index].outputs[0], first)});
       }
-      LS_TRY_VOID(many_rows_.multiply(row(input, first), many, products, true, stream_));
+      LS_TRY_VOID(many_rows_->multiply(row(input, first), many, std::move(products), stream_));
     }
     if (!last_alone(input)) return {};
     if (tokens_ > 1) {
@@ -485,13 +525,15 @@ class CudaExecutor : public Executor {
 
   Stream stream_;
   Weights weights_;
-  ManyRows many_rows_;
+  std::unique_ptr<ManyRows> many_rows_;
+  ExpertRows expert_rows_;
   KvCache cache_;
   Plan plan_;
   Parts parts_;
   std::unique_ptr<TokenPass> token_pass_;  // null: generation takes the way of prompts
   std::optional<Ahead> ahead_;
   bool takes_codes_ = false, takes_floats_ = false;
+  bool rounds_rows_ = false;  // of experts
   int64_t longest_row_ = 0;
 
   int64_t room_ = 0;       // tokens that the buffers hold
@@ -519,6 +561,7 @@ class CudaExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> create(const op::Program& program, const Options& options) {
   LS_TRY_VOID(available());
+  auto many_rows = std::make_unique<ManyRows>();  // starts while the weights are loaded
   LS_TRY(const bool half, has_half_cache(program, options));
   for (const op::Op& op : program.ops)
     if (const auto* attention = std::get_if<op::Attention>(&op.what);
@@ -533,8 +576,9 @@ Result<std::unique_ptr<Executor>> create(const op::Program& program, const Optio
   LS_TRY_VOID(cache.allocate());
   LS_TRY(Stream stream, Stream::create());
   LS_TRY(Stream copies, Stream::create());
-  auto executor = std::make_unique<CudaExecutor>(program, std::move(weights), std::move(cache),
-                                                 std::move(stream), std::move(copies));
+  auto executor =
+      std::make_unique<CudaExecutor>(program, std::move(weights), std::move(many_rows),
+                                     std::move(cache), std::move(stream), std::move(copies));
   LS_TRY_VOID(executor->prepare_generation());
   return executor;
 }

@@ -17,10 +17,16 @@ void run_experts(const ExpertsCall& call, cudaStream_t stream);
 void run_mix(const MixCall& call, cudaStream_t stream);
 void run_matvec(const MatvecCall& call, cudaStream_t stream);
 void run_matmul(const MatmulCall& call, cudaStream_t stream);
-// Numbers to halves: [rows, columns] without padding.
-void run_halve(const WeightView& weight, const Halves& out, cudaStream_t stream);
-// `finds_largest`: it is not in call.out.largest yet.
-void run_halve_rows(const HalveRowsCall& call, bool finds_largest, cudaStream_t stream);
+// Raises `largest` to the bits of the weight's largest magnitude.
+void run_largest(const WeightView& weight, uint32_t* largest, cudaStream_t stream);
+void run_halve(const WeightView& weight, const WeightHalves& out, cudaStream_t stream);
+void run_fit_rows(const FitRowsCall& call, cudaStream_t stream);
+void run_halve_rows(const HalveRowsCall& call, cudaStream_t stream);
+// Sorts rows by expert, and cuts them into tiles.
+void run_group(const GroupCall& call, cudaStream_t stream);
+// Whether the tensor cores of this GPU take such weights.
+bool can_run_expert_products(quant::Format format);
+void run_expert_products(const ExpertProductsCall& call, cudaStream_t stream);
 void run_attention(const AttentionCall& call, cudaStream_t stream);
 // Probabilities of the scores that are kept, and scores of what is not seen, for who watches.
 void run_probs(const AttentionCall& call, cudaStream_t stream);

@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/prompts/row_halves.cuh"
 #include "exec/cuda/shared/activation.cuh"
 #include "exec/cuda/shared/block.cuh"
 #include "exec/cuda/shared/launch.cuh"
@@ -145,13 +146,19 @@ __device__ void prepare(const RowTask& task, const float* x, Columns columns) {
   }
 }
 
-// A maximum needs no order. Most rows are smaller than one before, and need not say so.
-__device__ void raise_largest(uint32_t* largest, const float* x, Columns columns, float* shared) {
+// A row of a prompt. A maximum needs no order. Most rows are smaller than one before, and need not
+// say so.
+__device__ void halve_row(const RowTask& task, const float* x, int64_t row, float* shared) {
+  const float4* fours = reinterpret_cast<const float4*>(x);
   float most = 0;
   for_each(
-      columns, [&](int i) { return x[i]; },
-      [&](int, float value) { most = fmaxf(most, fabsf(value)); });
+      {0, static_cast<int>(task.a_width / 4)}, [&](int i) { return fours[i]; },
+      [&](int i, float4 f) {
+        most = fmaxf(most, fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w))));
+        put_halves(f, kUsualScale, task.halves, task.a_width, row, 4 * i);
+      });
   const uint32_t bits = __float_as_uint(block_max(most, shared));
+  uint32_t* largest = task.halves.largest;
   if (threadIdx.x == 0 && bits > *static_cast<volatile uint32_t*>(largest))
     atomicMax(largest, bits);
 }
@@ -267,8 +274,8 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const __grid_constan
               columns, [&](int i) { return task.factor * tanhf(a[i] / task.factor); }, keep);
           break;
         case Kind::kPrepare:
-          if (task.largest != nullptr)
-            raise_largest(task.largest, a, part_of(task.a_width, part, call.parts), shared);
+          if (task.halves.to != nullptr)
+            halve_row(task, a, t - task.first_row, shared);
           else
             prepare(task, a, part_of(task.a_width, part, call.parts));
           break;

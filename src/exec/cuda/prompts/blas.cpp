@@ -3,6 +3,8 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include "exec/cuda/shared/stream.h"
+
 namespace lockstep::exec::cuda {
 namespace {
 
@@ -27,6 +29,7 @@ struct Blas::Library {
   decltype(&::cublasLtMatmulDescSetAttribute) desc_set = nullptr;
   decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
   decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&::cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
   decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
   decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
@@ -52,6 +55,7 @@ struct Blas::Library {
            find(desc_set, "cublasLtMatmulDescSetAttribute") &&
            find(layout_create, "cublasLtMatrixLayoutCreate") &&
            find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+           find(layout_set, "cublasLtMatrixLayoutSetAttribute") &&
            find(preference_create, "cublasLtMatmulPreferenceCreate") &&
            find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
            find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
@@ -86,45 +90,68 @@ std::unique_ptr<Blas> Blas::load() {
   std::unique_ptr<Blas> out(new Blas);
   if (!out->library_->open()) return nullptr;
   auto workspace = DeviceMemory::allocate(kWorkspaceBytes);
-  auto constants = DeviceMemory::allocate(2 * sizeof(float));
-  if (!workspace.ok() || !constants.ok()) return nullptr;
-  constexpr float kValues[2] = {0, 1};
-  if (cudaMemcpy(constants->data(), kValues, sizeof kValues, cudaMemcpyHostToDevice) !=
-          cudaSuccess ||
+  auto zero = DeviceMemory::allocate(sizeof(float));
+  if (!workspace.ok() || !zero.ok() || cudaMemset(zero->data(), 0, sizeof(float)) != cudaSuccess ||
       cudaStreamSynchronize(nullptr) != cudaSuccess)
     return nullptr;
   out->workspace_ = *std::move(workspace);
-  out->constants_ = *std::move(constants);
+  out->zero_ = *std::move(zero);
+  if (!out->warm_up().ok()) return nullptr;
   return out;
 }
 
-Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t tokens, bool bias) {
-  std::unique_ptr<Shape>& place = shapes_[{rows, columns, tokens, bias}];
+// The first product takes the library 50 ms, for tables and kernels of its own.
+Result<void> Blas::warm_up() {
+  constexpr int64_t kSize = 64;
+  Product product;
+  product.weight = workspace_.data();
+  product.x = workspace_.data();
+  LS_TRY(const DeviceMemory out, DeviceMemory::allocate(kSize * kSize * 4));
+  product.out = out.as<float>();
+  product.alpha = zero_.as<float>();
+  product.rows = product.columns = product.tokens = product.x_stride = kSize;
+  LS_TRY(const Stream stream, Stream::create());
+  LS_TRY_VOID(multiply(product, stream));
+  return check(cudaStreamSynchronize(stream), "the first product of cuBLASLt");
+}
+
+Result<const Blas::Shape*> Blas::shape(const Product& p) {
+  std::unique_ptr<Shape>& place = shapes_[{p.rows, p.columns, p.tokens, p.x_stride, p.count,
+                                           p.out_stride, p.bias_stride, p.bias != nullptr}];
   if (place != nullptr) return place.get();
   const Library& l = *library_;
   auto made = std::make_unique<Shape>(l);
   LS_TRY_VOID(check_blas(l.desc_create(&made->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                          "cublasLtMatmulDescCreate"));
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    return check_blas(l.desc_set(made->desc, attribute, &value, sizeof value),
+                      "cublasLtMatmulDescSetAttribute");
+  };
   // The library thinks in columns: what is [rows, columns] here is its own transpose there.
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  const cublasLtPointerMode_t on_device = CUBLASLT_POINTER_MODE_DEVICE;
-  LS_TRY_VOID(check_blas(
-      l.desc_set(made->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-      "cublasLtMatmulDescSetAttribute"));
-  LS_TRY_VOID(check_blas(
-      l.desc_set(made->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &on_device, sizeof on_device),
-      "cublasLtMatmulDescSetAttribute"));
-  const cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-  LS_TRY_VOID(
-      check_blas(l.desc_set(made->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
-                 "cublasLtMatmulDescSetAttribute"));
-  const auto n = [](int64_t value) { return static_cast<uint64_t>(value); };
-  LS_TRY_VOID(check_blas(l.layout_create(&made->a, CUDA_R_16F, n(columns), n(rows), columns),
-                         "cublasLtMatrixLayoutCreate"));
-  LS_TRY_VOID(check_blas(l.layout_create(&made->b, CUDA_R_16F, n(columns), n(tokens), columns),
-                         "cublasLtMatrixLayoutCreate"));
-  LS_TRY_VOID(check_blas(l.layout_create(&made->c, CUDA_R_32F, n(rows), n(tokens), rows),
-                         "cublasLtMatrixLayoutCreate"));
+  LS_TRY_VOID(set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
+  LS_TRY_VOID(set(CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE));
+  LS_TRY_VOID(set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+                  p.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT));
+  if (p.count > 1 && p.bias != nullptr)
+    LS_TRY_VOID(set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.bias_stride));
+  // `apart`: numbers from one of the `count` to the next.
+  const auto layout = [&](cublasLtMatrixLayout_t& out, cudaDataType type, int64_t width,
+                          int64_t height, int64_t stride, int64_t apart) -> Result<void> {
+    LS_TRY_VOID(check_blas(l.layout_create(&out, type, static_cast<uint64_t>(width),
+                                           static_cast<uint64_t>(height), stride),
+                           "cublasLtMatrixLayoutCreate"));
+    if (p.count == 1) return {};
+    const auto count = static_cast<int32_t>(p.count);
+    LS_TRY_VOID(
+        check_blas(l.layout_set(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                   "cublasLtMatrixLayoutSetAttribute"));
+    return check_blas(
+        l.layout_set(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart),
+        "cublasLtMatrixLayoutSetAttribute");
+  };
+  LS_TRY_VOID(layout(made->a, CUDA_R_16F, p.columns, p.rows, p.columns, p.rows * p.columns));
+  LS_TRY_VOID(layout(made->b, CUDA_R_16F, p.columns, p.tokens, p.x_stride, 0));
+  LS_TRY_VOID(layout(made->c, CUDA_R_32F, p.rows, p.tokens, p.rows, p.out_stride));
   cublasLtMatmulPreference_t preference = nullptr;
   LS_TRY_VOID(check_blas(l.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
   const auto bytes = static_cast<size_t>(kWorkspaceBytes);
@@ -136,25 +163,24 @@ Result<const Blas::Shape*> Blas::shape(int64_t rows, int64_t columns, int64_t to
   l.preference_destroy(preference);
   LS_TRY_VOID(check_blas(status, "cublasLtMatmulAlgoGetHeuristic"));
   if (found == 0)
-    return error("cuBLASLt has no way to multiply [{}, {}] with {} rows", rows, columns, tokens);
+    return error("cuBLASLt has no way to multiply [{}, {}] with {} rows", p.rows, p.columns,
+                 p.tokens);
   made->algorithm = result.algo;
   place = std::move(made);
   return place.get();
 }
 
-Result<void> Blas::multiply(const void* weight, const void* x, const float* bias, float* out,
-                            int64_t rows, int64_t columns, int64_t tokens, const float* alpha,
-                            bool add, cudaStream_t stream) {
-  LS_TRY(const Shape* s, shape(rows, columns, tokens, bias != nullptr));
-  if (bias != nullptr)
+Result<void> Blas::multiply(const Product& p, cudaStream_t stream) {
+  LS_TRY(const Shape* s, shape(p));
+  if (p.bias != nullptr)
     LS_TRY_VOID(check_blas(
-        library_->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+        library_->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof p.bias),
         "cublasLtMatmulDescSetAttribute"));
-  const float* beta = constants_.as<float>() + (add ? 1 : 0);
-  return check_blas(library_->matmul(library_->handle, s->desc, alpha, weight, s->a, x, s->b, beta,
-                                     out, s->c, out, s->c, &s->algorithm, workspace_.data(),
-                                     static_cast<size_t>(kWorkspaceBytes), stream),
-                    "cublasLtMatmul");
+  return check_blas(
+      library_->matmul(library_->handle, s->desc, p.alpha, p.weight, s->a, p.x, s->b, zero_.data(),
+                       p.out, s->c, p.out, s->c, &s->algorithm, workspace_.data(),
+                       static_cast<size_t>(kWorkspaceBytes), stream),
+      "cublasLtMatmul");
 }
 
 }  // namespace lockstep::exec::cuda

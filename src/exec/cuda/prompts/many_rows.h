@@ -1,9 +1,11 @@
 // Products of weights with many rows, as in prompts: by the tensor cores where cuBLASLt is there.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "exec/cuda/calls.h"
 #include "exec/cuda/prompts/blas.h"
@@ -13,9 +15,13 @@ namespace lockstep::exec::cuda {
 
 // Weights become halves, once and for all where memory allows and each time where it does not.
 // Weights in floating point keep all their bits, and so do the rows that meet them, as two halves
-// each; rows that meet quantized weights are rounded to one half.
+// each; rows that meet quantized weights are rounded to one half. The halves of a row lie side by
+// side, and so do those of a weight (calls.h): one product takes them all.
 class ManyRows {
  public:
+  // Starts cuBLASLt on a thread of its own, so that weights can be loaded meanwhile.
+  ManyRows() : starting_blas_(std::async(std::launch::async, Blas::load)) {}
+
   struct Product {
     WeightView weight;
     const float* bias = nullptr;  // may be null
@@ -23,27 +29,31 @@ class ManyRows {
   };
   // To be called first in a step: one that was cancelled may have left a largest magnitude.
   Result<void> begin(cudaStream_t stream);
-  // Where the largest magnitude of the rows that the next multiply() takes can be put beforehand,
-  // as bits: a zero so far. Null: it is not asked for.
-  Result<uint32_t*> place_of_largest(int64_t columns, cudaStream_t stream);
+  // Where a kPrepare puts up to `tokens` rows for the next multiply(), which takes all these
+  // weights. Null: they are not asked for.
+  Result<RowHalves> place_of_rows(std::span<const WeightView> weights, int64_t tokens,
+                                  cudaStream_t stream);
   // Products with the same rows x [tokens, columns].
-  Result<void> multiply(const float* x, int64_t tokens, std::span<const Product> products,
-                        bool knows_largest, cudaStream_t stream);
+  Result<void> multiply(const float* x, int64_t tokens, std::vector<Product> products,
+                        cudaStream_t stream);
 
  private:
-  struct HalfWeight {
+  struct HalfWeights {
     DeviceMemory memory;
-    Halves halves;
+    WeightHalves halves;  // one after another, where there are several
   };
-  Result<Halves> halves_of(const WeightView& weight, HalfWeight& scratch, cudaStream_t stream);
-  Result<void> make_room_for_rows(int64_t count, cudaStream_t stream);
+  Result<WeightHalves> halves_of(std::span<const Product> group, HalfWeights& scratch,
+                                 cudaStream_t stream);
+  Result<void> multiply_some(const float* x, int64_t tokens,
+                             std::span<const std::span<const Product>> groups, cudaStream_t stream);
   bool goes_to_blas(int64_t columns);
 
-  bool looked_for_blas_ = false;
-  std::unique_ptr<Blas> blas_;         // null where the library is missing
-  DeviceMemory rows_;                  // x as halves
-  HalfWeight scratch_[kMostProducts];  // of weights that do not stay
-  std::map<const uint8_t*, HalfWeight> resident_;
+  std::future<std::unique_ptr<Blas>> starting_blas_;
+  std::unique_ptr<Blas> blas_;                      // null where the library is missing
+  DeviceMemory rows_;                               // x as halves
+  int parts_ = 0;                                   // of these
+  HalfWeights scratch_[kMostProducts];              // of weights that do not stay
+  std::map<const uint8_t*, HalfWeights> resident_;  // by the first of them
   DeviceMemory numbers_;  // two largest magnitudes that take turns, and a factor for each product
   int turn_ = 0;
 };

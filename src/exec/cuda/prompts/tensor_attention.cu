@@ -1,7 +1,8 @@
 // Attention of many tokens on the tensor cores. A block takes one key-value head and 128 rows (a
-// query head of a token each), and goes through the positions in tiles of 64 that all of them
-// share. Queries and probabilities go as two halves each; keys and values are halves already, one
-// or two each: the products are those of single precision, and so are the sums.
+// query head of a token each; 64 where shared memory holds no more), and goes through the positions
+// in tiles of 64 that all of them share. Queries and probabilities go as two halves each; keys and
+// values are halves already, one or two each: the products are those of single precision, and so
+// are the sums.
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/shared/attention.cuh"
 #include "exec/cuda/shared/block.cuh"
@@ -11,10 +12,10 @@
 namespace lockstep::exec::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRows = 128;      // of a block, 16 a warp
-constexpr int kPositions = 64;  // of a tile
-constexpr int kPadding = 8;     // halves after a row, so that eight rows meet in no bank
+constexpr int kRowsOfWarp = 16;
+constexpr int kPositions = 64;           // of a tile
+constexpr int kPadding = 8;              // halves after a row, so that eight rows meet in no bank
+constexpr int kMostShared = 224 * 1024;  // of a block, beside what is static
 constexpr float kLog2OfE = 1.4426950408889634f;
 
 template <bool kSplit>
@@ -54,7 +55,7 @@ __device__ __noinline__ void redo_row(const AttentionCall& call, int64_t t, int6
 }
 
 // A tile of keys or values in shared memory, as the cache has them.
-template <int D, bool kSplit>
+template <int D, bool kSplit, int kThreads = kWarp>
 struct Tile {
   static constexpr int kStride = D + kPadding;
   static constexpr int kBytes = kPositions * kStride * 2 * (kSplit ? 2 : 1);
@@ -95,21 +96,35 @@ __device__ unsigned turn_of_block(unsigned multiprocessors) {
   return blockIdx.x < first ? first - 1 - blockIdx.x : blockIdx.x;
 }
 
-template <int D, bool kSplit>
-constexpr int kShared = 2 * kRows* Tile<D, kSplit>::kStride * 2 + 2 * Tile<D, kSplit>::kBytes;
+// Keys have D numbers, values V.
+template <int D, int V, bool kSplit>
+constexpr int shared_bytes(int warps) {
+  return 2 * warps * kRowsOfWarp * Tile<D, kSplit>::kStride * 2 + Tile<D, kSplit>::kBytes +
+         Tile<V, kSplit>::kBytes;
+}
+// Of a block: eight, where shared memory holds the rows of so many.
+template <int D, int V, bool kSplit>
+constexpr int kWarps = shared_bytes<D, V, kSplit>(8) <= kMostShared ? 8 : 4;
+template <int D, int V, bool kSplit>
+constexpr int kShared = shared_bytes<D, V, kSplit>(kWarps<D, V, kSplit>);
 
 // kScoresOnly: for who watches, the same scores once more, and nothing but these: keeping them
 // would cost the other kernel registers.
-template <int D, bool kSplit, bool kScoresOnly>
-__global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2 : 1)
+template <int D, int V, bool kSplit, bool kScoresOnly>
+__global__ void __launch_bounds__(kWarps<D, V, kSplit>* kWarp,
+                                  kShared<D, V, kSplit> <= 112 * 1024 ? 2 : 1)
     tensor_attention_kernel(const __grid_constant__ TensorCall call) {
-  using Tile = Tile<D, kSplit>;
-  constexpr int kStride = Tile::kStride;
+  constexpr int kThreads = kWarps<D, V, kSplit> * kWarp;
+  constexpr int kRows = kWarps<D, V, kSplit> * kRowsOfWarp;
+  using Keys = Tile<D, kSplit, kThreads>;
+  using Values = Tile<V, kSplit, kThreads>;
+  constexpr int kStride = Keys::kStride;
   extern __shared__ __align__(16) unsigned char memory[];
   auto* q_high = reinterpret_cast<__half*>(memory);  // [rows][D]
   __half* q_low = q_high + kRows * kStride;          // [rows][D]
   unsigned char* rest = memory + 2 * kRows * kStride * sizeof(__half);
-  Tile k(rest), v(rest + Tile::kBytes);
+  Keys k(rest);
+  Values v(rest + Keys::kBytes);
   // Of a tile that is split: what brings each position back, keys and values.
   __shared__ float unscale_keys[kSplit ? kPositions : 1], unscale_values[kSplit ? kPositions : 1];
   __shared__ int least_shifts[2];             // of values, by half of the tile
@@ -158,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   __syncthreads();
   const int last = ends[kRows - 1], all_end = ends[0], all_begin = begins[kRows - 1];
   const CacheHead<kSplit> keys(call.cache.keys, call.cache.positions, kv_head, D);
-  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, D);
+  const CacheHead<kSplit> values(call.cache.values, call.cache.positions, kv_head, V);
   // The first threads have a key's shift each, the next a value's; those of the next tile are on
   // their way.
   const auto shift_at = [&](int begin) {
@@ -172,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   const float unscales[2] = {unscale[upper], unscale[upper + 8]};
   const int see_from[2] = {begins[upper], begins[upper + 8]};
   const int see_to[2] = {ends[upper], ends[upper + 8]};
-  float mix[D / 8][4] = {};
+  float mix[V / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
   if (call.sinks != nullptr) {
 #pragma unroll
@@ -311,12 +326,12 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
         split(two[i % 2 * 2], two[i % 2 * 2 + 1], high[step].words[i], low[step].words[i]);
       }
 #pragma unroll
-    for (int d = 0; d < D / 8; d += 2) {
+    for (int d = 0; d < V / 8; d += 2) {
       float sums[2][4] = {}, small_sums[2][4] = {};
 #pragma unroll
       for (int step = 0; step < kPositions / 16; ++step) {
         Right a, b;
-        const int from = (step * 16 + lane % 16) * kStride + d * 8 + lane / 16 * 8;
+        const int from = (step * 16 + lane % 16) * Values::kStride + d * 8 + lane / 16 * 8;
         load_matrices<true>(v.high + from, a.words[0], a.words[1], b.words[0], b.words[1]);
         multiply_add(sums[0], high[step], a);
         multiply_add(sums[1], high[step], b);
@@ -349,9 +364,9 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
     total[i] += __shfl_xor_sync(~0u, total[i], 2);
     const int64_t row = first_row + upper + 8 * i;
     if (row >= rows) continue;
-    float* out = call.out + (token(row) * call.heads + head(row)) * D;
+    float* out = call.out + (token(row) * call.heads + head(row)) * V;
 #pragma unroll
-    for (int d = 0; d < D / 8; ++d) {
+    for (int d = 0; d < V / 8; ++d) {
       float2 two = {mix[d][2 * i] / total[i], mix[d][2 * i + 1] / total[i]};
       if constexpr (kSplit) {
         const float back = power_of_two(-value_shift - kProbabilityBits);
@@ -369,34 +384,39 @@ __global__ void __launch_bounds__(kThreads, kShared<D, kSplit> <= 112 * 1024 ? 2
   }
 }
 
-template <int D, bool kSplit, bool kScoresOnly>
+template <int D, int V, bool kSplit, bool kScoresOnly>
 bool run(const TensorCall& call, cudaStream_t stream) {
-  const auto kernel = tensor_attention_kernel<D, kSplit, kScoresOnly>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           kShared<D, kSplit>) != cudaSuccess) {
+  const auto kernel = tensor_attention_kernel<D, V, kSplit, kScoresOnly>;
+  constexpr int kBytes = kShared<D, V, kSplit>;
+  constexpr int kRows = kWarps<D, V, kSplit> * kRowsOfWarp;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+      cudaSuccess) {
     cudaGetLastError();  // an older GPU: the other kernel will do
     return false;
   }
   const int64_t rows = call.rows * (call.heads / call.kv_heads);
-  launch(kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows * call.kv_heads)), kThreads,
-         kShared<D, kSplit>, stream, call);
+  launch(kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows * call.kv_heads)),
+         kWarps<D, V, kSplit> * kWarp, kBytes, stream, call);
   return true;
 }
 
-template <int D, bool kSplit>
+template <int D, int V, bool kSplit>
 bool run_both(const TensorCall& call, cudaStream_t stream) {
-  return run<D, kSplit, false>(call, stream) &&
-         (call.scores == nullptr || run<D, kSplit, true>(call, stream));
+  return run<D, V, kSplit, false>(call, stream) &&
+         (call.scores == nullptr || run<D, V, kSplit, true>(call, stream));
 }
 
-// Zero where the tensor cores are too old.
+// Zero where the kernels were compiled for GPUs without such tensor cores: what the driver makes of
+// PTX for 7.5 runs on every newer GPU, but does not multiply.
 unsigned count_multiprocessors() {
-  int device = 0, major = 0, count = 0;
+  int device = 0, count = 0;
+  cudaFuncAttributes attributes{};
   const bool known =
       cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  return known && major >= 8 ? static_cast<unsigned>(count) : 0;
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+      cudaFuncGetAttributes(&attributes, tensor_attention_kernel<64, 64, false, false>) ==
+          cudaSuccess;
+  return known && attributes.ptxVersion >= 80 ? static_cast<unsigned>(count) : 0;
 }
 
 }  // namespace
@@ -404,21 +424,25 @@ unsigned count_multiprocessors() {
 bool run_tensor_attention(const AttentionCall& attention, cudaStream_t stream) {
   static const unsigned multiprocessors = count_multiprocessors();
   const TensorCall call{attention, multiprocessors};
-  if (multiprocessors == 0 || call.head_size != call.value_size ||
-      call.cache.positions >= INT32_MAX)
-    return false;
-  const auto run_for = [&]<int D>() {
-    return call.cache.split() ? run_both<D, true>(call, stream) : run_both<D, false>(call, stream);
+  if (multiprocessors == 0 || call.cache.positions >= INT32_MAX) return false;
+  const auto run_for = [&]<int D, int V>() {
+    return call.cache.split() ? run_both<D, V, true>(call, stream)
+                              : run_both<D, V, false>(call, stream);
   };
+  if (call.head_size == 192 && call.value_size == 128)
+    return run_for.template operator()<192, 128>();
+  if (call.head_size != call.value_size) return false;
   switch (call.head_size) {
     case 32:
-      return run_for.template operator()<32>();
+      return run_for.template operator()<32, 32>();
     case 64:
-      return run_for.template operator()<64>();
+      return run_for.template operator()<64, 64>();
     case 96:
-      return run_for.template operator()<96>();
+      return run_for.template operator()<96, 96>();
     case 128:
-      return run_for.template operator()<128>();
+      return run_for.template operator()<128, 128>();
+    case 256:
+      return run_for.template operator()<256, 256>();
     default:
       return false;
   }
