@@ -53,10 +53,12 @@ namespace lockstep {
 // What the manifest says; only `engine` is needed. Bytes that are no UTF-8 become U+FFFD.
 struct TraceInfo {
   std::string engine, version, device;
-  // The arithmetic of sums and functions, of what ops hand on or products read, of the cache, and
-  // of weights that the engine rounds itself: f32, bf16, e4m3:row, ... (detail/precision.h has all
-  // names); empty where it is not known. What counts as rounding is computed from it.
-  std::string compute, activations, kv, weights;
+  // The arithmetic of sums and functions, of what ops hand on or products read, of the cache, of
+  // weights that the engine rounds itself, and of sums of products of f16 numbers: f32, bf16,
+  // e4m3:row,
+  // ... (detail/precision.h has all names); empty where it is not known. What counts as rounding is
+  // computed from it.
+  std::string compute, activations, kv, weights, sums;
   // `model_path`: where the file lies, so that `compare` finds it again.
   std::string model_file, model_path, architecture, fingerprint, quantization;
   // What the forward pass depends on besides the file; 0: not said. Positions that there is room
@@ -381,7 +383,8 @@ class TraceRecorder {
     return {{"compute", info_.compute},
             {"activations", info_.activations},
             {"kv", info_.kv},
-            {"weights", info_.weights}};
+            {"weights", info_.weights},
+            {"sums", info_.sums}};
   }
 
   static std::string text(const Checkpoint& checkpoint) {

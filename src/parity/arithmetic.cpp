@@ -13,6 +13,7 @@ Arithmetic arithmetic_of(const trace::Precision& precision, DType stored) {
   };
   out.declared = precision.compute.has_value();
   out.compute = read(precision.compute, unit(DType::kF32));
+  out.half_sums = std::max(out.compute, read(precision.sums, out.compute));
   out.activations = read(precision.activations, out.compute);
   const auto name = [](std::string_view field, const std::optional<std::string>& text) {
     detail::PrecisionName found;
@@ -49,6 +50,8 @@ std::string describe(const trace::Precision& precision) {
   if (precision.kv && precision.kv != precision.compute)
     out += fmt::format(", kv {}", *precision.kv);
   if (precision.weights) out += fmt::format(", weights {}", *precision.weights);
+  if (precision.sums && precision.sums != precision.compute)
+    out += fmt::format(", sums of f16 products {}", *precision.sums);
   return out;
 }
 
@@ -61,6 +64,12 @@ bool is_quantized(const op::Weight& weight) {
 int64_t activation_block(const op::Weight& weight, int64_t levels) {
   if (levels == 0 || !is_quantized(weight)) return 0;
   return levels == kInt16Levels || weight.format_in_engine().block_values == 256 ? 256 : 32;
+}
+
+Arithmetic for_product(Arithmetic arithmetic, const op::Weight& weight) {
+  if (weight.format_in_engine().format() == quant::Format::kF16)
+    arithmetic.compute = arithmetic.half_sums;
+  return arithmetic;
 }
 
 Operand activation_operand(const Arithmetic& arithmetic, const op::Weight& weight) {

@@ -20,6 +20,7 @@ constexpr double unit(DType dtype) {
 
 struct Arithmetic {
   double compute = unit(DType::kF32);      // of sums and functions
+  double half_sums = unit(DType::kF32);    // of sums of products of f16 numbers
   double activations = unit(DType::kF32);  // of the numbers that ops hand on
   double kv = unit(DType::kF32);           // of keys and values in the cache
   double stored = unit(DType::kF32);       // of the result in the trace; 0: not recorded
@@ -63,6 +64,8 @@ inline constexpr int64_t kInt16Levels = 32767;  // i16
 // 0: they are not rounded.
 int64_t activation_block(const op::Weight& weight, int64_t levels);
 
+// That of a product with this weight: those of f16 numbers may be added up in less.
+Arithmetic for_product(Arithmetic arithmetic, const op::Weight& weight);
 // What a product with this weight rounds activations to, beyond the type of activations.
 Operand activation_operand(const Arithmetic& arithmetic, const op::Weight& weight);
 // What this weight itself is rounded to.

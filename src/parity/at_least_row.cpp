@@ -1,6 +1,7 @@
 #include "parity/at_least_row.h"
 
 #include "parity/rounding.h"
+#include "parity/wide.h"
 
 namespace lockstep::parity {
 namespace {
@@ -116,7 +117,37 @@ WriteAtLeast best_at_least() {
   return at_least_anywhere;
 }
 
+using ChanceLanes = float __attribute__((vector_size(kTermLanes * sizeof(float))));
+
+// Eight at a time.
+LS_WIDE uint32_t find_beyond_chance(const BesideChance* of) {
+  uint32_t out = 0;
+  for (int64_t i = 0; i < of->count; i += kTermLanes) {
+    const auto left = static_cast<size_t>(of->count - i);
+    LS_LOAD(recorded, of->recorded + i, left);
+    LS_LOAD(replayed, of->replayed + i, left);
+    ChanceLanes chance = {};
+    if (left >= kTermLanes) {
+      std::memcpy(&chance, of->chance + i, sizeof chance);
+    } else {
+      for (size_t j = 0; j < left; ++j) chance[j] = of->chance[i + static_cast<int64_t>(j)];
+    }
+    const TermLanes error = recorded - replayed;
+    const TermBits beyond = error * error > of->limit * __builtin_convertvector(chance, TermLanes);
+    const TermBits places = {1, 2, 4, 8, 16, 32, 64, 128};
+    const TermBits bits = beyond & places;
+    const int64_t byte =
+        ((bits[0] | bits[1]) | (bits[2] | bits[3])) | ((bits[4] | bits[5]) | (bits[6] | bits[7]));
+    out |= static_cast<uint32_t>(byte) << i;
+  }
+  return out;
+}
+
 }  // namespace
+
+uint32_t beyond_chance(const BesideChance& elements) {
+  return find_beyond_chance(&elements);
+}
 
 void write_at_least(const AtLeastRow& row) {
   static const WriteAtLeast best = best_at_least();

@@ -61,4 +61,14 @@ struct AtLeastRow {
 
 void write_at_least(const AtLeastRow& row);
 
+// Which of up to 32 elements are further off than `limit` times chance: a bit each.
+struct BesideChance {
+  int64_t count = 0;
+  const double* recorded = nullptr;
+  const double* replayed = nullptr;
+  const float* chance = nullptr;
+  double limit = 0;
+};
+uint32_t beyond_chance(const BesideChance& elements);
+
 }  // namespace lockstep::parity

@@ -82,5 +82,31 @@ TEST(AtLeastRow, HasTheSameNumbersForAnyNumberOfColumns) {
     }
 }
 
+TEST(AtLeastRow, TellsWhatIsBeyondChance) {
+  Random random(fresh_seed());
+  for (size_t count = 1; count <= 32; ++count) {
+    SCOPED_TRACE(fmt::format("{} elements, seed {}", count, fresh_seed()));
+    std::vector<double> recorded(count), replayed(count);
+    std::vector<float> chance(count);
+    uint32_t expected = 0;
+    const double limit = std::exp(random.gaussian());
+    for (size_t i = 0; i < count; ++i) {
+      recorded[i] = random.gaussian();
+      replayed[i] = random.gaussian();
+      if (random.below(10) == 0) recorded[i] = std::nan("");
+      if (random.below(10) == 0) recorded[i] = std::numeric_limits<double>::infinity();
+      chance[i] = static_cast<float>(std::exp(random.gaussian()));
+      const double error = recorded[i] - replayed[i];
+      if (error * error > limit * static_cast<double>(chance[i])) expected |= uint32_t{1} << i;
+    }
+    EXPECT_EQ(beyond_chance({.count = static_cast<int64_t>(count),
+                             .recorded = recorded.data(),
+                             .replayed = replayed.data(),
+                             .chance = chance.data(),
+                             .limit = limit}),
+              expected);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::parity

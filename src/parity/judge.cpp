@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "parity/effort.h"
 #include "parity/replay.h"
+#include "parity/same_rows.h"
 
 namespace lockstep::parity {
 namespace {
@@ -144,6 +145,8 @@ class Judge {
     const std::vector<double> efforts = efforts_of(sides, checkpoints);
     const double total = std::accumulate(efforts.begin(), efforts.end(), 1e-9);
     double done = 0;
+    std::optional<SameRows> same;
+    if (sides.size() == 2) same.emplace(*sides[0].side, *sides[1].side, options_.checkpoints);
     Progress progress("replaying", std::ssize(checkpoints), "checkpoints");
     for (CheckpointResult& result : checkpoints) {
       const auto started = Clock::now();
@@ -154,13 +157,15 @@ class Judge {
             *replays[i], id->second, positions_to_judge(scope_, *sides[i].side, result), scope_);
       };
       // Side by side: what one of them does on a single core, or on the GPU, costs the other
-      // nothing.
+      // nothing. Where both recorded the same, one judgement is both's.
+      const bool shared = same && id != scope_.ids.end() && same->of(id->second);
       parallel_for(
-          std::ssize(sides), 1,
+          shared ? 1 : std::ssize(sides), 1,
           [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) judge_side(static_cast<size_t>(i));
           },
           threads_);
+      if (shared) result.*sides[1].judgement = result.*sides[0].judgement;
       result.seconds += seconds_since(started);
       done += efforts[static_cast<size_t>(&result - checkpoints.data())];
       progress.advance(1, done / total);

@@ -2,6 +2,7 @@
 // precision, which is enough for an estimate.
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <optional>
 
@@ -20,15 +21,6 @@ using exec::f64::Factor;
 using exec::f64::kEstimateBlock;
 using exec::f64::kPanel;
 using exec::f64::kSummedSquares;
-
-// How many times its standard deviation an error of the row is at most.
-double largest_deviation(const Rounded& rounded, int64_t row) {
-  double largest = 0;
-  for (int64_t i = 0; i < rounded.errors.columns; ++i)
-    if (const double error = rounded.errors.row(row)[i]; error != 0)
-      largest = std::max(largest, std::fabs(error) / std::sqrt(rounded.variances.row(row)[i]));
-  return largest;
-}
 
 // One number for each kSummedSquares columns, where all rows have only one there: numbers that
 // share a scale have the same variance, so many columns at least.
@@ -133,6 +125,9 @@ class LinearNoise::AtLeast {
 
   // Of the part's rows and columns; `out` has the biases.
   void write(const exec::f64::Part& part, const Matrix& out, Matrix& variance) const {
+    std::vector<float> some_known;
+    if (known_ >= 0 && part.estimates[static_cast<size_t>(known_)].sum == nullptr)
+      some_known = find_known(part, out);
     for (int64_t t = part.first_row; t < part.first_row + part.rows; ++t) {
       const int64_t place = (t - part.first_row) * part.stride;
       AtLeastRow row = of_row(t);
@@ -155,11 +150,7 @@ class LinearNoise::AtLeast {
       if (chance_ >= 0) {
         row.chance = part.estimates[static_cast<size_t>(chance_)].sum + place;
         const float* known = part.estimates[static_cast<size_t>(known_)].sum;
-        float some_known[kPanel] = {};
-        if (known == nullptr) find_known(part, t, row, some_known);
-        row.known = known != nullptr ? known + place : some_known;
-        write_at_least(row);
-        continue;
+        row.known = known != nullptr ? known + place : some_known.data() + t * kPanel;
       }
       write_at_least(row);
     }
@@ -169,17 +160,26 @@ class LinearNoise::AtLeast {
 
  private:
   // What is meant counts from two standard deviations on. Where it makes up the error, as it does
-  // in engines that round as they say, it does not count where the error is less.
-  void find_known(const exec::f64::Part& part, int64_t t, const AtLeastRow& row,
-                  float* known) const {
+  // in engines that round as they say, it does not count where the error is less. [rows, kPanel],
+  // 0 where it was not looked for; the part has all rows.
+  std::vector<float> find_known(const exec::f64::Part& part, const Matrix& out) const {
     constexpr double kNearlyCounts = 3.5;  // variances of chance
     if (all_known_) all_known_ = false;
-    const double limit = kNearlyCounts * row.chance_scale;
-    const double* recorded = actual_->row(t) + part.first_column;
+    const float* chance = part.estimates[static_cast<size_t>(chance_)].sum;
     const int64_t columns = std::min(part.columns, actual_->columns - part.first_column);
+    std::vector<int64_t> rows[kPanel];  // by column: where it may count
+    for (int64_t t = 0; t < part.rows; ++t) {
+      uint32_t beyond = beyond_chance({.count = columns,
+                                       .recorded = actual_->row(t) + part.first_column,
+                                       .replayed = out.row(t) + part.first_column,
+                                       .chance = chance + t * part.stride,
+                                       .limit = kNearlyCounts * of_row(t).chance_scale});
+      for (; beyond != 0; beyond &= beyond - 1) rows[std::countr_zero(beyond)].push_back(t);
+    }
+    std::vector<float> known(static_cast<size_t>(part.rows * kPanel));
     for (int64_t i = 0; i < columns; ++i)
-      if (square(recorded[i] - row.y[i]) > limit * static_cast<double>(row.chance[i]))
-        known[i] = exec::f64::estimate_one(*part.panel, i, *prepared_.errors, t);
+      exec::f64::estimate_few(*part.panel, i, *prepared_.errors, rows[i], known.data());
+    return known;
   }
 
   // Chance's share of the squares of the terms. What it does to inputs next to nothing is left out.

@@ -176,8 +176,10 @@ void softmax_variance(std::span<const double> scores, std::span<const double> pr
 
 void mix_values(const op::Attention& attention, std::span<const double> probs,
                 std::span<const double> prob_variance, const Factors& v, int64_t kv_head,
-                const Arithmetic& a, double* mix, double* variance) {
-  const double unit_of_type = unit_of_factors(a);
+                const Arithmetic& arithmetic, double* mix, double* variance) {
+  const double unit_of_type = unit_of_factors(arithmetic);
+  Arithmetic a = arithmetic;
+  if (a.kv == unit(DType::kF16)) a.compute = a.half_sums;  // values and probabilities are halves
   std::vector<int64_t> seen;
   std::vector<double> shares;
   std::vector<double> share_squares;

@@ -41,7 +41,7 @@ LinearNoise::LinearNoise(const op::Linear& linear, const Matrix& x, const Arithm
                          int threads)
     : weight_(linear.weight),
       x_(x),
-      a_(arithmetic),
+      a_(for_product(arithmetic, weight_)),
       threads_(threads),
       of_input_(activation_operand(a_, weight_)),
       of_weight_(weight_operand(a_, weight_)),

@@ -54,6 +54,50 @@ LS_WIDE bool add_plain(const Operand& to, const double* numbers, int64_t count, 
   return rounded != 0;
 }
 
+// Rounded::add for whole numbers times `step`, which is not 0. Whether any number changed.
+LS_WIDE bool add_whole(const double* numbers, int64_t count, double step, double* errors,
+                       double* variances) {
+  constexpr double kBeside = 0x1.8p52;  // beside it doubles are whole numbers
+  const double variance = step * step / 12;
+  uint64_t rounded = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = numbers[i];
+    double error = step * ((x / step + kBeside) - kBeside) - x;
+    error = error - error == 0 ? error : 0;
+    rounded |= error != 0 ? 1 : 0;
+    errors[i] += error;
+    variances[i] += variance;
+  }
+  return rounded != 0;
+}
+
+// Of those that are finite.
+LS_WIDE void find_largest(const double* numbers, size_t count, double* lanes) {
+  const TermLanes zero = {};
+  TermLanes largest = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    LS_LOAD(x, numbers + i, count - i);
+    const TermLanes size = LS_SIZES(x);
+    const TermLanes finite = size - size == zero ? size : zero;
+    largest = finite > largest ? finite : largest;
+  }
+  std::memcpy(lanes, &largest, sizeof largest);
+}
+
+LS_WIDE void find_largest_deviation(const double* errors, const double* variances, size_t count,
+                                    double* lanes) {
+  const TermLanes zero = {};
+  TermLanes largest = {};
+  for (size_t i = 0; i < count; i += kTermLanes) {
+    LS_LOAD(error, errors + i, count - i);
+    LS_LOAD(variance, variances + i, count - i);
+    const TermLanes square_of = error * error / variance;
+    const TermLanes counted = error == zero ? zero : square_of;
+    largest = counted > largest ? counted : largest;
+  }
+  std::memcpy(lanes, &largest, sizeof largest);
+}
+
 using FloatLanes = float __attribute__((vector_size(kTermLanes * sizeof(float))));
 
 // Sums of the errors times others, and of their sizes.
@@ -100,10 +144,16 @@ PlainErrors plain_errors(const Operand& operand, std::span<const float> numbers,
 }
 
 double largest_of(std::span<const double> numbers) {
-  double largest = 0;
-  for (const double x : numbers)
-    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-  return largest;
+  double lanes[kTermLanes];
+  find_largest(numbers.data(), numbers.size(), lanes);
+  return *std::ranges::max_element(lanes);
+}
+
+double largest_deviation(const Rounded& rounded, int64_t row) {
+  double lanes[kTermLanes];
+  find_largest_deviation(rounded.errors.row(row), rounded.variances.row(row),
+                         static_cast<size_t>(rounded.errors.columns), lanes);
+  return std::sqrt(*std::ranges::max_element(lanes));
 }
 
 bool rounds_any(const Operand& operand, std::span<const float> numbers) {
@@ -173,14 +223,17 @@ void Rounded::add(const Operand& operand, std::span<const double> numbers, int64
     const double size = operand.scale == Scale::kTensor ? largest : largest_of(some);
     const double step = size / static_cast<double>(std::max<int64_t>(1, operand.levels));
     const double scale = operand.scale == Scale::kNone ? 1 : size / operand.largest;
+    if (operand.levels > 0) {
+      if (step > 0 && add_whole(some.data(), std::ssize(some), step, errors.row(row) + first,
+                                variances.row(row) + first))
+        all_exact = false;
+      continue;
+    }
     for (size_t i = 0; i < some.size(); ++i) {
       const double x = some[i];
       double error = 0;
       double variance = 0;
-      if (operand.levels > 0) {
-        error = step > 0 ? step * std::nearbyint(x / step) - x : 0;
-        variance = square(step) / 12;
-      } else if (scale > 0) {
+      if (scale > 0) {
         error = scale * to_float(x / scale, operand) - x;
         variance = (square(x * operand.unit) + square(scale * operand.tiny())) / 3;
       }

@@ -59,6 +59,9 @@ struct Rounded {
 
 double largest_of(std::span<const double> numbers);
 
+// How many times its standard deviation an error of the row is at most.
+double largest_deviation(const Rounded& rounded, int64_t row);
+
 // What rounding to a plain type does to a sum of products with others: the sum of error * other.
 struct PlainErrors {
   double known = 0;

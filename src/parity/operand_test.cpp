@@ -1,6 +1,7 @@
 #include "parity/operand.h"
 
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -124,6 +125,45 @@ TEST(Operand, PlainErrorsAreThoseOfEachNumber) {
       for (float& number : numbers)
         number = static_cast<float>(round_to(static_cast<double>(number), dtype));
       EXPECT_EQ(plain_errors(to, numbers, others.data()).known, 0);
+    }
+}
+
+TEST(Operand, WholeNumbersOfAnyCount) {
+  Random random(fresh_seed());
+  for (const int64_t levels : {kInt8Levels, kInt16Levels})
+    for (const size_t count : std::initializer_list<size_t>{1, 7, 8, 9, 31, 256, 300}) {
+      SCOPED_TRACE(fmt::format("{} levels, {} numbers, seed {}", levels, count, fresh_seed()));
+      Operand operand;
+      operand.levels = levels;
+      operand.scale = Scale::kBlock;
+      operand.block = 32;
+      std::vector<double> numbers(count);
+      for (double& x : numbers) x = random.gaussian() * std::exp(random.gaussian() * 4);
+      if (count > 8) {
+        numbers[5] = std::numeric_limits<double>::quiet_NaN();
+        numbers[6] = std::numeric_limits<double>::infinity();
+      }
+      // A block of nothing.
+      if (count == 300) std::fill_n(numbers.begin() + 64, 32, 0.0);
+      Rounded found(1, static_cast<int64_t>(count));
+      found.add(operand, numbers, 0, 0);
+      double deviation = 0;
+      bool exact = true;
+      for (size_t i = 0; i < count; ++i) {
+        double largest = 0;
+        for (size_t j = i / 32 * 32; j < std::min(count, i / 32 * 32 + 32); ++j)
+          if (std::isfinite(numbers[j])) largest = std::max(largest, std::fabs(numbers[j]));
+        const double step = largest / static_cast<double>(levels);
+        double error = step > 0 ? step * std::nearbyint(numbers[i] / step) - numbers[i] : 0;
+        if (!std::isfinite(error)) error = 0;
+        EXPECT_EQ(found.errors.values[i], error) << numbers[i];
+        EXPECT_EQ(found.variances.values[i], step * step / 12);
+        exact = exact && error == 0;
+        if (error != 0)
+          deviation = std::max(deviation, std::fabs(error) / std::sqrt(step * step / 12));
+      }
+      EXPECT_EQ(found.exact, exact);
+      EXPECT_NEAR(largest_deviation(found, 0), deviation, 1e-14 * deviation);
     }
 }
 

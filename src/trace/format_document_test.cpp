@@ -64,7 +64,7 @@ void add_paths(const ordered_json& value, const std::string& path, std::set<std:
 
 Manifest full_manifest() {
   Manifest m;
-  m.engine = {"e", "1", "cpu", {"f32", "f16", "f16", "bf16"}};
+  m.engine = {"e", "1", "cpu", {"f32", "f16", "f16", "bf16", "f16"}};
   m.model = {"m.gguf", "/m.gguf", "llama", "0123", "Q4_K"};
   m.forward.context_length = 7;
   m.forward.rope_base = 1e6;

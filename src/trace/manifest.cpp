@@ -27,7 +27,8 @@ std::string precision_text(const Precision& precision) {
   return detail::json_object({{"compute", given(precision.compute)},
                               {"activations", given(precision.activations)},
                               {"kv", given(precision.kv)},
-                              {"weights", given(precision.weights)}});
+                              {"weights", given(precision.weights)},
+                              {"sums", given(precision.sums)}});
 }
 
 Result<Precision> read_precision(const JsonReader& in) {
@@ -45,6 +46,7 @@ Result<Precision> read_precision(const JsonReader& in) {
   LS_TRY(precision.activations, read("activations"));
   LS_TRY(precision.kv, read("kv"));
   LS_TRY(precision.weights, read("weights"));
+  LS_TRY(precision.sums, read("sums"));
   return precision;
 }
 

@@ -21,6 +21,9 @@ struct Precision {
   std::optional<std::string> activations;  // what ops hand on, or what products read
   std::optional<std::string> kv;           // the cache
   std::optional<std::string> weights{};    // where the engine rounds the file's itself
+  std::optional<std::string> sums{};       // of products of f16 numbers, if less than `compute`
+
+  bool operator==(const Precision&) const = default;
 };
 
 struct EngineInfo {
@@ -48,6 +51,8 @@ struct ForwardInfo {
   // What was set by hand instead of the file's own.
   std::optional<double> rope_base;
   std::optional<double> rope_scale;  // positions count as this part of themselves
+
+  bool operator==(const ForwardInfo&) const = default;
 };
 
 struct CheckpointInfo {

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 Manifest example() {
   Manifest manifest;
-  manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt, "int8:row"}};
+  manifest.engine = {"lockstep", "0.1.0", "cpu", {"f32", "q8_0", std::nullopt, "int8:row", "f16"}};
   manifest.model = {"haiku.gguf", "/models/haiku.gguf", "llama", "0123abcd", "Q4_K_M"};
   manifest.forward = {4096, false, 5e5, 0.25};
   manifest.prompt = "a \"prompt\"\n é";
@@ -38,6 +38,7 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(got->engine.precision.activations, "q8_0");
   EXPECT_EQ(got->engine.precision.kv, std::nullopt);
   EXPECT_EQ(got->engine.precision.weights, "int8:row");
+  EXPECT_EQ(got->engine.precision.sums, "f16");
   EXPECT_EQ(got->model.file, wanted.model.file);
   EXPECT_EQ(got->model.path, wanted.model.path);
   EXPECT_EQ(got->forward.context_length, 4096);
@@ -117,6 +118,8 @@ TEST(Manifest, RefusesWhatIsWrong) {
        "m: engine.precision.kv: found \"e4m3:rows\", expected one of f64, f32, f16, bf16, e4m3, "
        "e5m2, e4m3:S, e5m2:S, int8:S with S tensor, row or block1 to block65536"},
       {"/engine/precision/weights", "1", "m: engine.precision.weights: found 1, expected a string"},
+      {"/engine/precision/sums", "\"bf16\"",
+       "m: engine.precision.sums: found \"bf16\", expected one of f32, f16"},
       {"/tokens", "{}", "m: tokens: found an object of 0, expected an array"},
       {"/tokens/1", "-1", "m: tokens[1]: found -1, expected a whole number from 0 to 2147483647"},
       {"/tokens/1", "1.5", "m: tokens[1]: found 1.5, expected a whole number from 0 to 2147483647"},
@@ -223,6 +226,9 @@ TEST(Manifest, NamesOfPrecision) {
   EXPECT_TRUE(known("activations", "tf32"));
   EXPECT_TRUE(known("weights", "tf32"));
   EXPECT_FALSE(known("kv", "tf32"));
+  for (const char* name : {"f16", "f32"}) EXPECT_TRUE(known("sums", name));
+  for (const char* name : {"f64", "bf16", "tf32", "e4m3", "q8_0", "f16:row"})
+    EXPECT_FALSE(known("sums", name));
   detail::PrecisionName name;
   ASSERT_TRUE(detail::read_precision_name("kv", "e5m2:block12", &name));
   EXPECT_EQ(name.type, "e5m2");

@@ -137,6 +137,15 @@ class HonestEngine : public exec::Executor {
     return sum(terms);
   }
 
+  // Products of f16 numbers, in f16 all the way.
+  T half_dot(std::span<const T> a, std::span<const T> b) const {
+    std::vector<parity::Half> terms;
+    for (size_t i = 0; i < a.size(); ++i)
+      terms.push_back(parity::Half(static_cast<float>(a[i])) *
+                      parity::Half(static_cast<float>(b[i])));
+    return static_cast<T>(parity::add_up(std::span<const parity::Half>(terms), style_.order).value);
+  }
+
   T factor(T x) const {
     if (style_.factors.empty()) return x;
     return static_cast<T>(to_tf32(static_cast<double>(x), style_.factors == "tf32cut"));
@@ -297,8 +306,11 @@ class HonestEngine : public exec::Executor {
     if (linear.bias) bias = vector(*linear.bias);
     for (int64_t r = 0; r < out.columns; ++r) {
       const std::vector<T> w = matrix_row(linear.weight, r);
-      for (int64_t t = 0; t < count_; ++t)
-        out.row(t)[r] = dot(w, x[static_cast<size_t>(t)]) + bias[static_cast<size_t>(r)];
+      const bool halves = style_.half_sums && linear.weight.format->format() == quant::Format::kF16;
+      for (int64_t t = 0; t < count_; ++t) {
+        const std::vector<T>& row = x[static_cast<size_t>(t)];
+        out.row(t)[r] = (halves ? half_dot(w, row) : dot(w, row)) + bias[static_cast<size_t>(r)];
+      }
     }
   }
 
@@ -546,12 +558,12 @@ class HonestEngine : public exec::Executor {
         }
         for (T& share : shares) share /= total;
         for (int64_t d = 0; d < attention.value_size; ++d) {
-          std::vector<T> terms;
+          std::vector<T> column;
           for (int64_t p = 0; p < n; ++p)
-            terms.push_back(factor(shares[static_cast<size_t>(p)]) *
-                            factor(cache.v[static_cast<size_t>(p)]
-                                          [static_cast<size_t>(kv * attention.value_size + d)]));
-          out.row(t)[head * attention.value_size + d] = sum(terms);
+            column.push_back(cache.v[static_cast<size_t>(p)]
+                                    [static_cast<size_t>(kv * attention.value_size + d)]);
+          out.row(t)[head * attention.value_size + d] =
+              style_.half_sums ? half_dot(shares, column) : dot(shares, column);
         }
       }
     }
@@ -596,6 +608,10 @@ trace::Precision precision_of(const Style& style) {
   if (!style.cache.empty()) out.kv = style.cache;
   if (!style.weights.empty()) out.weights = style.weights;
   if (!style.factors.empty()) out.compute = "tf32";
+  if (style.half_sums) {
+    out.activations = "by_weight";
+    if (style.says_sums) out.sums = "f16";
+  }
   return out;
 }
 

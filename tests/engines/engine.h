@@ -30,6 +30,8 @@ struct Style {
   bool cache_as_is = false;  // queries and probabilities too, as those are multiplied as they are
   std::string weights{};     // matrices of the file; plain types: all weights
   std::string factors{};     // tf32: both factors of every product
+  bool half_sums = false;    // products of f16 numbers are added up in f16, and
+  bool says_sums = true;     // it says so
   bool experts_in_order = false;  // chosen experts by their number, not by their score
   bool silent = false;            // it says f32, whatever it does
 };

@@ -20,6 +20,12 @@ std::vector<Style> rounding_styles() {
   out.push_back({.name = "tf32 weights", .weights = "tf32"});
   out.push_back({.name = "f16 weights", .weights = "f16"});
   out.push_back({.name = "bf16 weights", .order = Order::kPairwise, .weights = "bf16"});
+  for (const Order order : {Order::kSequential, Order::kLanes16})
+    out.push_back(
+        {.name = fmt::format("f16 sums {}", order == Order::kSequential ? "in order" : "in lanes"),
+         .order = order,
+         .kv = DType::kF16,
+         .half_sums = true});
   for (const std::string type : {"e4m3", "e5m2", "int8"})
     for (const std::string scale : {"", ":tensor", ":row", ":block8", ":block128"}) {
       if (type == "int8" && scale.empty()) continue;
@@ -104,6 +110,23 @@ TEST_P(Precisions, HonestEnginesPassAndSilentOnesDoNot) {
   if (std::getenv("LOCKSTEP_TABLE") == nullptr) return;
   for (const auto& [name, ratio] : worst)
     fmt::print("| {} | {} | {:.3f} |\n", GetParam(), name, ratio);
+}
+
+// Who adds up halves in half precision has to say so, even where all else is said.
+TEST_P(Precisions, SumsInHalvesMustBeSaid) {
+  job_.checkpoints = "all";
+  const op::Program program = lab_->program(job_);
+  const auto reference = lab_->record(job_, {.name = "f64", .doubles = true}, program);
+  const auto compare = [&](bool says) {
+    const Style style{.name = "f16 sums", .kv = DType::kF16, .half_sums = true, .says_sums = says};
+    return lab_->compare(reference, lab_->record(job_, style, program));
+  };
+  EXPECT_TRUE(compare(true).parity) << describe(compare(true));
+  // Of a mix of few values the factors' rounding, which an f16 cache is granted, explains as much.
+  if (GetParam() != "halves") return;
+  const auto silent = compare(false);
+  ASSERT_TRUE(silent.first_defect) << describe(silent);
+  EXPECT_EQ(silent.first_defect->checkpoint, "blk.0.q");
 }
 
 TEST_P(Precisions, BugsAreStillFound) {

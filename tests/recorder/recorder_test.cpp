@@ -102,6 +102,7 @@ TEST_F(RecorderTest, TheManifestSaysWhatWasGiven) {
   info.activations = "q8_k";
   info.kv = "f16";
   info.weights = "e4m3:block128";
+  info.sums = "f16";
   info.model_file = "m.gguf";
   info.model_path = "/some/\"where\"/m.gguf";
   info.context_length = 64;
@@ -145,6 +146,7 @@ TEST_F(RecorderTest, TheManifestSaysWhatWasGiven) {
   EXPECT_EQ(manifest.engine.precision.activations, "q8_k");
   EXPECT_EQ(manifest.engine.precision.kv, "f16");
   EXPECT_EQ(manifest.engine.precision.weights, "e4m3:block128");
+  EXPECT_EQ(manifest.engine.precision.sums, "f16");
   EXPECT_EQ(manifest.model.file, "m.gguf");
   EXPECT_EQ(manifest.model.architecture, "llama");
   EXPECT_EQ(manifest.model.fingerprint, "0123");

@@ -28,9 +28,9 @@ struct PrecisionRow {
 
 inline constexpr PrecisionRow kPrecisionRows[] = {
     {"f64", "compute activations kv weights", Scaled::kNever},
-    {"f32", "compute activations kv weights", Scaled::kNever},
+    {"f32", "compute activations kv weights sums", Scaled::kNever},
     {"tf32", "compute activations weights", Scaled::kNever},
-    {"f16", "compute activations kv weights", Scaled::kNever},
+    {"f16", "compute activations kv weights sums", Scaled::kNever},
     {"bf16", "compute activations kv weights", Scaled::kNever},
     {"e4m3", "activations kv weights", Scaled::kMaybe},
     {"e5m2", "activations kv weights", Scaled::kMaybe},
@@ -66,7 +66,8 @@ inline bool read_scale(std::string_view text, PrecisionName* out) {
   return out->block <= kMostInBlock;
 }
 
-// Whether `name` may stand in `field` ("compute", "activations", "kv", "weights"), and what it is.
+// Whether `name` may stand in `field` ("compute", "activations", "kv", "weights",
+// "sums"), and what it is.
 inline bool read_precision_name(std::string_view field, std::string_view name, PrecisionName* out) {
   *out = PrecisionName();
   const size_t colon = name.find(':');

@@ -244,10 +244,13 @@ TEST_F(FastOps, EstimatesAreAsGoodAsSinglePrecision) {
           std::vector<float> row;
           for (int64_t i = 0; i < kBlocks * kEstimateBlock; ++i)
             row.push_back(w[static_cast<size_t>(i * kPanel + r)]);
-          EXPECT_NEAR(static_cast<double>(each->estimate_one(row.data(), std::ssize(row),
-                                                             x.data() + t * kEstimateBlock,
-                                                             rows * kEstimateBlock)),
-                      total, 1e-4);
+          const float* const same = x.data() + t * kEstimateBlock;
+          const float* const first = x.data();
+          const float* const some[kFewSums] = {first, first, same, first};
+          float few[kFewSums];
+          each->estimate_few(row.data(), std::ssize(row), some, rows * kEstimateBlock, few);
+          EXPECT_NEAR(static_cast<double>(few[2]), total, 1e-4);
+          EXPECT_EQ(few[0], few[3]);
           EXPECT_NEAR(static_cast<double>(partial[place]), of_partial, 3e-4);
           EXPECT_NEAR(static_cast<double>(squares[place]), of_squares, 1e-5 * of_squares + 1e-3);
         }

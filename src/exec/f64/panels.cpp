@@ -185,10 +185,20 @@ EstimateRows::EstimateRows(const Matrix& matrix, bool squared, int threads)
   });
 }
 
-float estimate_one(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
-                   int64_t row) {
-  return kernels().estimate_one(panel.floats.data() + panel_row * panel.stride, panel.columns,
-                                x.numbers.data() + row * kEstimateBlock, x.rows * kEstimateBlock);
+void estimate_few(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
+                  std::span<const int64_t> rows, float* out) {
+  const float* const w = panel.floats.data() + panel_row * panel.stride;
+  for (; !rows.empty(); rows = rows.subspan(std::min<size_t>(kFewSums, rows.size()))) {
+    const auto count = std::min<int64_t>(kFewSums, std::ssize(rows));
+    const float* of_x[kFewSums];
+    for (int64_t i = 0; i < kFewSums; ++i)  // the last one again, where there are fewer
+      of_x[i] =
+          x.numbers.data() + rows[static_cast<size_t>(std::min(i, count - 1))] * kEstimateBlock;
+    float sums[kFewSums];
+    kernels().estimate_few(w, panel.columns, of_x, x.rows * kEstimateBlock, sums);
+    for (int64_t i = 0; i < count; ++i)
+      out[rows[static_cast<size_t>(i)] * kPanel + panel_row] = sums[i];
+  }
 }
 
 void EstimatePanel::set(const DecodedPanel& panel) {

@@ -98,9 +98,9 @@ struct EstimateRows {
   EstimateRows(const Matrix& matrix, bool squared, int threads);
 };
 
-// One row of a panel times one of `x`.
-float estimate_one(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
-                   int64_t row);
+// One row of a panel times some rows of `x`, written to out[row * kPanel + panel_row].
+void estimate_few(const DecodedPanel& panel, int64_t panel_row, const EstimateRows& x,
+                  std::span<const int64_t> rows, float* out);
 
 // A panel for estimates: [blocks, kEstimateBlock, kPanel].
 class EstimatePanel {

@@ -27,7 +27,7 @@ struct Estimate {
   Factor factor = Factor::kWeights;
   const EstimateRows* x = nullptr;
   bool partial = false;  // with partial sums and their squares
-  // Few of the sums are looked at: the CPU makes none, and hands out the panel for estimate_one().
+  // Few of the sums are looked at: the CPU makes none, and hands out the panel for estimate_few().
   bool few = false;
 };
 

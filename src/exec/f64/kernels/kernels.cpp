@@ -5,13 +5,13 @@
 namespace lockstep::exec::f64 {
 
 extern const Kernels kPortable;
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(LOCKSTEP_PORTABLE_KERNELS)
 extern const Kernels kAvx512, kAvx2;
 #endif
 
 namespace {
 constexpr const Kernels* kAll[] = {
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(LOCKSTEP_PORTABLE_KERNELS)
     &kAvx512, &kAvx2,
 #endif
     &kPortable};

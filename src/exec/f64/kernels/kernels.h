@@ -18,6 +18,9 @@ inline constexpr int64_t kBlock = 32 * kLanes;
 // Columns of the estimates in single precision after which partial sums are looked at.
 inline constexpr int64_t kEstimateBlock = 64;
 
+// Sums that are estimated together where few are wanted.
+inline constexpr int64_t kFewSums = 4;
+
 struct Operands {
   const double* w;  // kPanel rows; null: these, which is quicker for few rows of x
   const float* singles;
@@ -72,9 +75,10 @@ struct Kernels {
   void (*estimate)(const float* w, const float* x, int64_t blocks, int64_t rows,
                    const EstimatedSums& out);
 
-  // One of these sums alone: a row of a weight, with zeros up to a multiple of 16 columns, times a
-  // row of `x`, whose blocks are `step` apart.
-  float (*estimate_one)(const float* w, int64_t columns, const float* x, int64_t step);
+  // A few of these sums alone: a row of a weight, with zeros up to a multiple of 16 columns, times
+  // kFewSums rows of `x`, whose blocks are `step` apart.
+  void (*estimate_few)(const float* w, int64_t columns, const float* const* x, int64_t step,
+                       float* sums);
 };
 
 // The best of this machine.

@@ -227,25 +227,44 @@ void estimate(const float* w, const float* x, int64_t blocks, int64_t rows,
   });
 }
 
-float estimate_one(const float* w, int64_t columns, const float* x, int64_t step) {
-  // So many sums run side by side that no addition waits for another.
-  constexpr int64_t kSums = kEstimateBlock / Singles::kLanes;
-  Singles sums[kSums];
-  for (Singles& sum : sums) sum = Singles::zero();
-  for (; columns >= kEstimateBlock; columns -= kEstimateBlock, w += kEstimateBlock, x += step)
-    for (int64_t i = 0; i < kSums; ++i) {
-      const int64_t place = i * Singles::kLanes;
-      sums[i] = Singles::fused(Singles::load(w + place), Singles::load(x + place), sums[i]);
+// Each sum runs in as many registers side by side as there is room for, so that no addition waits
+// for another. No lane has more than a sixteenth of the columns.
+void estimate_few(const float* w, int64_t columns, const float* const* x, int64_t step,
+                  float* sums) {
+  constexpr int64_t kRegisters = kEstimateBlock / Singles::kLanes;
+  constexpr int64_t kChains = Singles::kLanes >= 8 ? Singles::kLanes / 4 : kRegisters;
+  Singles parts[kFewSums][kChains];
+#pragma GCC unroll 4
+  for (int64_t t = 0; t < kFewSums; ++t)
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kChains; ++i) parts[t][i] = Singles::zero();
+  int64_t place = 0;  // in the rows of x
+  const auto add = [&](int64_t i) {
+    const int64_t lane = i * Singles::kLanes;
+    const Singles weights = Singles::load(w + lane);
+#pragma GCC unroll 4
+    for (int64_t t = 0; t < kFewSums; ++t) {
+      Singles& part = parts[t][i % kChains];
+      part = Singles::fused(weights, Singles::load(x[t] + place + lane), part);
     }
-  for (int64_t i = 0; i * Singles::kLanes < columns; ++i) {
-    const int64_t place = i * Singles::kLanes;
-    sums[i] = Singles::fused(Singles::load(w + place), Singles::load(x + place), sums[i]);
+  };
+  for (; columns >= kEstimateBlock; columns -= kEstimateBlock, w += kEstimateBlock, place += step)
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kRegisters; ++i) add(i);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kRegisters; ++i)
+    if (i * Singles::kLanes < columns) add(i);
+#pragma GCC unroll 4
+  for (int64_t t = 0; t < kFewSums; ++t) {
+    Singles sum = parts[t][0];
+#pragma GCC unroll 16
+    for (int64_t i = 1; i < kChains; ++i) sum = Singles::add(sum, parts[t][i]);
+    float lanes[Singles::kLanes];
+    Singles::store(lanes, sum);
+    for (int64_t count = Singles::kLanes / 2; count > 0; count /= 2)
+      for (int64_t i = 0; i < count; ++i) lanes[i] += lanes[i + count];
+    sums[t] = lanes[0];
   }
-  float lanes[kEstimateBlock];
-  for (int64_t i = 0; i < kSums; ++i) Singles::store(lanes + i * Singles::kLanes, sums[i]);
-  for (int64_t count = kEstimateBlock / 2; count > 0; count /= 2)
-    for (int64_t i = 0; i < count; ++i) lanes[i] += lanes[i + count];
-  return lanes[0];
 }
 
 }  // namespace

@@ -72,6 +72,6 @@ const Kernels kAvx2 = {
     add,         finish,
     add_quickly, widen,
     transpose,   estimate,
-    estimate_one};
+    estimate_few};
 }  // namespace lockstep::exec::f64
 #endif

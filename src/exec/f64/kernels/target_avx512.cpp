@@ -76,6 +76,6 @@ const Kernels kAvx512 = {"avx512",    [] { return __builtin_cpu_supports("avx512
                          add,         finish,
                          add_quickly, widen,
                          transpose,   estimate,
-                         estimate_one};
+                         estimate_few};
 }  // namespace lockstep::exec::f64
 #endif

@@ -91,5 +91,5 @@ struct Singles {
 namespace lockstep::exec::f64 {
 extern const Kernels kPortable;
 const Kernels kPortable = {"portable", [] { return true; }, add,      finish,      add_quickly,
-                           widen,      transpose,           estimate, estimate_one};
+                           widen,      transpose,           estimate, estimate_few};
 }  // namespace lockstep::exec::f64
