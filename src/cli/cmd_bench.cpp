@@ -15,6 +15,7 @@
 #include "base/shown_text.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "cli/bench_start.h"
 #include "cli/command.h"
 #include "cli/device.h"
 #include "cli/model_path.h"
@@ -41,6 +42,7 @@ struct Flags {
   CLI::Option* generations_given = nullptr;
   int64_t repeats = 5;
   DeviceFlags device;
+  bool start = false;
   bool json = false;
 };
 
@@ -197,6 +199,19 @@ void print_text(const Report& report) {
                                 Paint(terminal_colours(STDOUT_FILENO))));
 }
 
+Result<int> run_start(const Flags& flags) {
+  if (flags.generations_given->count() > 0)
+    return error("--start measures up to the first token; -n is for what comes after it");
+  const bool given = flags.prompts_given->count() > 0;
+  if (given && (flags.prompts.size() != 1 || flags.prompts[0] == 0))
+    return error("--start takes one prompt of one token or more, such as -p 128");
+  return bench_start({.model = flags.model,
+                      .prompt_tokens = flags.prompts[0],
+                      .repeats = flags.repeats,
+                      .device = flags.device,
+                      .json = flags.json});
+}
+
 Result<int> run(const Flags& flags) {
   LS_TRY(const exec::Device* device, find_device(flags.device));
   LS_TRY(const std::string path, model_path(flags.model));
@@ -257,11 +272,14 @@ std::function<Result<int>()> declare(CLI::App& app) {
                           "Measured runs of each test, after one to warm up"),
                flags->repeats);
   declare_device(app, flags->device);
+  app.add_flag("--start", flags->start,
+               "Measure instead how long `lockstep run` takes from its start to the first token, "
+               "by parts, each time in a new process; -p is the prompt");
   app.add_flag("--json", flags->json, "Print one JSON object with every run");
   return [flags] {
     take_counts(flags->prompt_lists, flags->prompts);
     take_counts(flags->generation_lists, flags->generations);
-    return run(*flags);
+    return flags->start ? run_start(*flags) : run(*flags);
   };
 }
 
@@ -273,6 +291,7 @@ const Command kBenchCommand = {
     "  lockstep bench -m model.gguf\n"
     "  lockstep bench -m model.gguf -p 128,512 -n 64 -t 2 -r 10\n"
     "  lockstep bench -m model.gguf -p 0 -n 32 --device reference --json\n"
+    "  lockstep bench -m model.gguf --start -p 512 --device cuda\n"
     "\n"
     "GB/s: the weights that a token reads, as they lie in the file, and the KV cache halfway, "
     "times\n"

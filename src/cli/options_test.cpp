@@ -171,6 +171,16 @@ TEST(Options, AnEmptyValueAfterAnEqualsSignIsAValue) {
             (Words{"scan", "./[a]", "--compare", "[b]", "[c", "./[d,e]"}));
 }
 
+TEST(Options, TheFlagOfLlamaCppIsKnownByItsName) {
+  const Program program;
+  EXPECT_EQ(words_for_cli11(program.app(), {"capture", "llama.cpp", "-ngl", "99"}),
+            (Words{"capture", "llama.cpp", "--gpu-layers", "99"}));
+  // As the value of another option it is text, and other commands have no such flag.
+  EXPECT_EQ(words_for_cli11(program.app(), {"capture", "llama.cpp", "-p", "-ngl", "-ngl", "1"}),
+            (Words{"capture", "llama.cpp", "-p", "-ngl", "--gpu-layers", "1"}));
+  EXPECT_EQ(words_for_cli11(program.app(), {"run", "-ngl", "9"}), (Words{"run", "-ngl", "9"}));
+}
+
 TEST(Options, MistakesAreToldInOurWords) {
   const auto told = [](const Words& words) {
     const Outcome outcome = run_program(words);

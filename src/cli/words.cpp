@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace lockstep::cli {
+namespace {
+
+// llama.cpp's users know the flag by a name of several letters after one dash.
+constexpr std::string_view kLlamaFlag = "-ngl";
+constexpr std::string_view kOurFlag = "--gpu-layers";
+
+}  // namespace
 
 bool takes_value(const CLI::Option& option) {
   return option.get_items_expected_max() > 0;
@@ -67,8 +74,11 @@ std::vector<std::string> words_for_cli11(const CLI::App& root,
                                          const std::vector<std::string>& words) {
   std::vector<std::string> out;
   WordReader reader(root);
-  for (const std::string& word : words) {
+  for (std::string word : words) {
     const bool value = reader.pending() != nullptr;
+    if (!value && !reader.options_ended() && word == kLlamaFlag &&
+        find_option(reader.app(), kOurFlag) != nullptr)
+      word = kOurFlag;
     const bool option = !value && !reader.options_ended() && word.starts_with("--");
     const CLI::Option* position = reader.position();
     const std::string name = word.substr(0, word.find('='));

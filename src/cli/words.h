@@ -42,7 +42,8 @@ std::vector<const CLI::App*> subcommands_of(const CLI::App& app);
 
 // What CLI11 would read otherwise than a shell's user means. After "--name=" it takes the next word
 // as the value: this becomes two words, the second one empty. Where several paths may stand, it
-// takes "[a,b]" for a list: this becomes "./[a,b]".
+// takes "[a,b]" for a list: this becomes "./[a,b]". And "-ngl" means "--gpu-layers", where a
+// command has that.
 std::vector<std::string> words_for_cli11(const CLI::App& root,
                                          const std::vector<std::string>& words);
 
