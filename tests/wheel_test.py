@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
+# What every system has, by the rules for manylinux wheels.
+SYSTEM = re.compile(r"(ld-linux[\w-]*|lib(c|m|dl|rt|pthread|resolv|gcc_s|z))\.so\.[\d.]+$")
 
 USE = """
 import pathlib, sys
@@ -106,29 +108,39 @@ def pythons(named):
 
 
 def check_name(wheel):
-    """No program or library in the wheel needs a newer C library than the wheel's name says, or a library of CUDA."""
+    """No program or library in the wheel needs a newer C library than the wheel's name says, a library of CUDA, or one that
+    neither the wheel nor every system has: the machine at hand may have it."""
     told = re.search(r"manylinux_2_(\d+)_", wheel.name)
     with zipfile.ZipFile(wheel) as files:
+        inside = {name.rpartition("/")[2] for name in files.namelist()}
         for name in files.namelist():
             content = files.read(name) if "/bin/" in name or ".so" in name else b""
             if not content.startswith(b"\x7fELF"):
                 continue
-            strings = dynamic_strings(content)
+            strings = section(content, b".dynstr")  # names of libraries and symbols that the loader looks for
             needed = max(map(int, re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", strings)), default=0)
             assert told is None or needed <= int(told[1]), f"{wheel.name}: {name} needs glibc 2.{needed}"
+            elsewhere = [found for found in libraries(content, strings) if found not in inside and not SYSTEM.match(found)]
+            assert told is None or not elsewhere, f"{wheel.name}: {name} needs {elsewhere}, which it does not bring along"
             cuda = re.search(rb"\0lib(cu(da|dart|blas)\w*)\.so[.\d]*(?=\0)", strings)
             assert cuda is None, f"{wheel.name}: {name} needs {cuda[1].decode()}"
 
 
-def dynamic_strings(elf):
-    """The names of libraries and symbols that the loader looks for (the section .dynstr of a 64-bit ELF file)."""
+def section(elf, wanted):
+    """A section of a 64-bit ELF file."""
     (table,), (size, count, names) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<HHH", elf, 58)
     sections = [struct.unpack_from("<II4Q", elf, table + size * i) for i in range(count)]
     start = sections[names][4]
     for name, _, _, _, offset, length in sections:
-        if elf[start + name :].startswith(b".dynstr\0"):
+        if elf[start + name :].startswith(wanted + b"\0"):
             return elf[offset : offset + length]
     return b""
+
+
+def libraries(elf, strings):
+    """What the loader is told to load: the entries NEEDED of the section .dynamic."""
+    entries = struct.iter_unpack("<qQ", section(elf, b".dynamic"))
+    return [strings[value : strings.index(b"\0", value)].decode() for tag, value in entries if tag == 1]
 
 
 def check_with_others(root, options):

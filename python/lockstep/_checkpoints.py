@@ -80,6 +80,12 @@ def is_scores(name: str) -> bool:
     return row is not None and CHECKPOINTS[row[0]][0] == SCORES_SHAPE
 
 
+def is_choice(name: str) -> bool:
+    """Whether the value is the experts that tokens chose: whole numbers."""
+    row = _row(name)
+    return row is not None and row[0] == "blk.N.ffn_choice"
+
+
 def shape_of(name: str) -> Optional[str]:
     """The shape in words: `[tokens, heads * head_size]`; None for other names."""
     row = _row(name)

@@ -53,6 +53,8 @@ class Copier:
     def copy(self, tensor: Optional[Any]) -> Optional[Copy]:
         if tensor is None:
             return None
+        if tensor.device.type == "meta":
+            raise TypeError("record: the module is called on the device 'meta', where there are no numbers")
         if tensor.device.type != "cuda":
             return Copy(tensor)
         import torch

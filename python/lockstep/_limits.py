@@ -18,6 +18,6 @@ def is_name(name: str) -> bool:
     """Whether a checkpoint may be called so."""
     try:
         size = len(name.encode("utf-8"))
-    except UnicodeEncodeError:
+    except (AttributeError, UnicodeEncodeError):
         return False
     return 1 <= size <= MOST_NAME_BYTES and not any(c < " " or c == "\x7f" for c in name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _checkpoints
-from ._watch import plain_names
+from ._watch import known_names, plain_names
 from .capture._names import MapFile, NameMap, Rule, load_file, make_rule, parse_map
 
 # A checkpoint, the fields of a rule, or several of either: a fused value.
@@ -66,16 +66,44 @@ def own_rules(names: Mapping[str, Target], modules: Mapping[str, Any]) -> List[R
 
 def layer_rules(model: Any) -> List[Rule]:
     """Of a model that nobody knows: the longest list of modules of one class is taken for its layers."""
+    modules = plain_names(model)
+    of_decoder = [(name, module) for name, module in modules if "decoder" in name.split(".")]
+    has_encoder = any("encoder" in name.split(".") for name, _ in modules)
+    layers = (has_encoder and _longest_list(of_decoder)) or _longest_list(modules)
+    rules = [Rule(f"blk.{index}.output", (name,)) for index, name in enumerate(layers)]
+    return [Rule("embedding", (layers[0],), take="input"), *rules] if rules else []
+
+
+def _longest_list(modules: Iterable[Tuple[str, Any]]) -> List[str]:
     import torch
 
     layers: List[str] = []
-    for name, module in plain_names(model):
+    for name, module in modules:
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and len(module) > max(1, len(layers)):
             kinds = Counter(type(getattr(child, "_orig_mod", child)) for child in module)
             if max(kinds.values()) == len(module) and any(True for _ in module[0].children()):
                 layers = [f"{name}.{index}" if name else str(index) for index in range(len(module))]
-    rules = [Rule(f"blk.{index}.output", (name,)) for index, name in enumerate(layers)]
-    return [Rule("embedding", (layers[0],), take="input"), *rules] if rules else []
+    return layers
+
+
+def with_config(model: Any) -> Any:
+    """The model, or the first module within a wrapper that says by its config what it is."""
+    inner = getattr(model, "_orig_mod", model)
+    for module in (inner, *inner.modules()):
+        if isinstance(getattr(getattr(module, "config", None), "model_type", None), str):
+            return module
+    return model
+
+
+def whole_models(model: Any) -> List[Any]:
+    """The model, and what it is a wrapper of: `generate` of a wrapper may call the inner one alone."""
+    found = [model]
+    while len(found) < 8:
+        children = list(found[-1].named_children())
+        if len(children) != 1 or children[0][0] == "_orig_mod" or not any(True for _ in children[0][1].children()):
+            return found
+        found.append(children[0][1])
+    return found
 
 
 def engine_of(model: Any) -> str:
@@ -112,11 +140,14 @@ def rules_for(
     own, architecture = architecture, file.known_as.get(architecture, architecture)
     known = NameMap(file.engine, file.rules, architecture, own)
     taken = {rule.checkpoint for rule in mine}
-    if any(_fits(known, name) for name in modules):
+    if any(fits(known, name) for name in modules):
         rest = [rule for rule in known.rules if "{N}" in rule.checkpoint or rule.checkpoint not in taken]
         layered = {re.sub(r"\d+", "{N}", checkpoint, count=1) for checkpoint in taken}
         rest = [rule for rule in rest if rule.checkpoint not in layered]
-        return NameMap(file.engine, [*mine, *(_for_all(rule) for rule in rest)], architecture), None
+        known = NameMap(file.engine, [_for_all(rule) for rule in rest], architecture)
+        for rule in mine:  # a map may know the modules under a prefix, or without one
+            known.exact.setdefault(rule.nodes[0], []).append(rule)
+        return known, None
     note = None
     if not mine:
         mine = layer_rules(model)
@@ -130,8 +161,6 @@ def _for_all(rule: Rule) -> Rule:
     return Rule(rule.checkpoint, rule.nodes, rule.reads, rule.ops, rule.not_ops, rule.part, rule.take, rule.order)
 
 
-def _fits(names: NameMap, module: str) -> bool:
-    parts = module.split(".")
-    starts = [".".join(parts[cut:]) for cut in range(len(parts))]
-    starts += [f"{start}.{module}" for start in ("model", "transformer")]
-    return any("blk." in name for start in starts for _, name in names.find(start))
+def fits(names: NameMap, module: str) -> bool:
+    ways = known_names(module, ("model.", "transformer."))
+    return any("blk." in name for _, _, known in ways for _, name in names.find(known))

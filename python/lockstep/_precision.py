@@ -10,9 +10,9 @@ MOST_IN_BLOCK = 65536
 # name: (fields that it may stand in, whether it has a scale: "never", "maybe", "always")
 TYPES: Mapping[str, Tuple[str, str]] = {
     "f64": ("compute activations kv weights", "never"),
-    "f32": ("compute activations kv weights", "never"),
+    "f32": ("compute activations kv weights sums", "never"),
     "tf32": ("compute activations weights", "never"),
-    "f16": ("compute activations kv weights", "never"),
+    "f16": ("compute activations kv weights sums", "never"),
     "bf16": ("compute activations kv weights", "never"),
     "e4m3": ("activations kv weights", "maybe"),
     "e5m2": ("activations kv weights", "maybe"),
@@ -23,7 +23,7 @@ TYPES: Mapping[str, Tuple[str, str]] = {
     "i16": ("activations", "never"),
     "by_weight": ("activations", "never"),
 }
-FIELDS = ("compute", "activations", "kv", "weights")
+FIELDS = ("compute", "activations", "kv", "weights", "sums")
 
 
 def is_known(field: str, name: str) -> bool:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import inspect
 import os
 import sys
+import threading
+import weakref
 from types import TracebackType
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Type, Union
 
-from . import _checkpoints
+from . import _call, _checkpoints
 from ._copies import Copier, Copy
 from ._given import model_file, whole
 from ._layout import Heads, Layout
-from ._module_names import Names, engine_of, rules_for
+from ._module_names import Names, engine_of, rules_for, whole_models, with_config
 from ._passes import Pass, PassWriter
-from ._watch import Watcher, first_tensor, plain_names
+from ._watch import Watcher, first_tensor, listen, plain_names
 from ._writer import TraceWriter
 from .capture._names import Rule
 
 _SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_IDS = ("input_ids", "tokens", "token_ids", "ids", "idx")
-_PLACES = ("position_ids", "positions", "input_pos", "cache_position", "attention_mask", "mask")
+
+_COMPILED = ("the model is compiled by torch.compile: each module that is watched breaks a graph, so what the compiler fuses "
+             "across modules runs apart here")  # fmt: skip
+
+
+def _frames_compiled() -> int:
+    """How many torch.compile has looked at in this process; functions that call the model are among them."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["frames"]["total"])
 
 
 def _kind(dtype: Any) -> str:
@@ -75,10 +83,11 @@ class Recording:
         self._torch, self._model, self._sequence = torch, model, whole("record: sequence", sequence)
         self._wants_own = own_names
         self._precision = dict(precision) if precision is not None else None
-        config: Any = getattr(model, "config", None)
+        inner = with_config(model)
+        config: Any = getattr(inner, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        kind = engine_of(model)
-        found = architecture or str(getattr(config, "model_type", "") or "")
+        kind = engine_of(inner)
+        found = architecture or str(getattr(text, "model_type", "") or "")
         self._names, note = rules_for(model, kind, found, names)
         self.architecture = self._names.architecture
         self._checkpoints = self._checked(checkpoints)
@@ -88,6 +97,7 @@ class Recording:
         self.notes: List[str] = [note] if note else []
         self.own_names: List[str] = []
         self._kind, self._config = kind, text
+        self._has_encoder = bool(getattr(config, "is_encoder_decoder", False))
         self._copier = Copier()
         self._widths: Dict[str, int] = {}  # of values under names of their own
         self._pass: Optional[Pass] = None
@@ -95,6 +105,11 @@ class Recording:
         self._context = contextlib.ExitStack()
         self._running = False
         self._described = False
+        self._thread: Optional[int] = None  # the one that is within the module
+        self._within: Any = None  # the module that a pass began with
+        self._caches: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()  # a number for each
+        self._gone = False  # the sequence
+        self._raised: Optional[BaseException] = None  # what was being handled when a pass began
         entry = model_file("record: gguf", gguf)
         if gguf is None and self.architecture:
             entry = {"architecture": self.architecture}
@@ -107,7 +122,7 @@ class Recording:
         )  # fmt: skip
         self.notes = self._writer.notes
         self.folder = self._writer.folder
-        self._passes = PassWriter(self._writer, n_prompt is None)
+        self._passes = PassWriter(self._writer, n_prompt is None, bool(sampling))
 
     def _engine(self, kind: str) -> Dict[str, str]:
         package = sys.modules.get(kind, self._torch)
@@ -128,15 +143,19 @@ class Recording:
             self._context.callback(self._watcher.close)
             self._tell_of_fused_parts()
             self._context.enter_context(self._watcher.functions_watched())
+            if self._watcher.scripted:
+                self._say("modules that torch.jit compiled call no hooks and were not recorded: "
+                          f"{', '.join(self._watcher.scripted)}")  # fmt: skip
             if self._watcher.compiled:
-                self._say("the model is compiled by torch.compile: each module that is watched breaks a graph, so what "
-                          "the compiler fuses across modules runs apart here")  # fmt: skip
-                self._context.enter_context(self._compiler_sees_hooks())
+                self._say(_COMPILED)
+            self._context.enter_context(self._compiler_sees_hooks())
             disable = getattr(getattr(self._torch, "compiler", None), "disable", lambda function: function)
-            before = self._model.register_forward_pre_hook(disable(self._begin), with_kwargs=True)
-            after = self._model.register_forward_hook(disable(self._end))
-            self._context.callback(before.remove)
-            self._context.callback(after.remove)
+            for module in whole_models(self._model):
+                before = module.register_forward_pre_hook(disable(self._begin), with_kwargs=True)
+                after = module.register_forward_hook(disable(self._end), always_call=True)
+                self._context.callback(before.remove)
+                self._context.callback(after.remove)
+            self._context.enter_context(self._beams_followed())
         except BaseException:
             self._context.close()
             self._writer.abandon()
@@ -153,15 +172,19 @@ class Recording:
 
     @contextlib.contextmanager
     def _compiler_sees_hooks(self) -> Any:
-        """Code that was compiled without hooks would go on without them."""
-        dynamo = self._torch._dynamo
-        settings = {"skip_nnmodule_hook_guards": False} if hasattr(dynamo.config, "skip_nnmodule_hook_guards") else {}
-        dynamo.reset()
-        try:
-            with dynamo.config.patch(**settings) if settings else contextlib.nullcontext():
-                yield
-        finally:
-            dynamo.reset()
+        """Code that was compiled without hooks would go on without them; and what is compiled with them, after their end."""
+        before = _frames_compiled()
+        with contextlib.ExitStack() as meanwhile:
+            if before or self._watcher.compiled:
+                dynamo = self._torch._dynamo
+                dynamo.reset()
+                if hasattr(dynamo.config, "skip_nnmodule_hook_guards"):
+                    meanwhile.enter_context(dynamo.config.patch(skip_nnmodule_hook_guards=False))
+            yield
+        if _frames_compiled() > before:
+            self._say(_COMPILED)
+        if _frames_compiled():
+            self._torch._dynamo.reset()
 
     def close(self) -> None:
         """Removes the hooks and writes what is left; the trace is complete."""
@@ -205,8 +228,14 @@ class Recording:
         self.own_names = [name for name in self._passes.names if not _checkpoints.is_checkpoint(name)]
         if not self._passes.steps:
             self._say("the module was not called while it was recorded")
+        elif self._wanted("logits") and "logits" not in self._passes.names:
+            self._say("no logits were recorded; names= tells which module gives them")
         left = getattr(self, "_watcher", None)
         if left is not None:
+            again = [name for name in left.again if name in self._passes.names]
+            if again:
+                self._say(f"computed several times in a pass, and recorded as they were the last time: {', '.join(again[:8])}"
+                          f"{f' and {len(again) - 8} more' * (len(again) > 8)}")  # fmt: skip
             self._writer.unmapped = [name for name in left.unmapped if name not in self._passes.names]
 
     def _say(self, note: str) -> None:
@@ -239,35 +268,28 @@ class Recording:
 
     # A pass: one call of the module
 
-    def _arguments(self, args: Any, kwargs: Any) -> Dict[str, Any]:
-        inner = getattr(self._model, "_orig_mod", self._model)
-        try:
-            bound = inspect.signature(inner.forward).bind_partial(*args, **kwargs)
-        except (TypeError, ValueError):
-            return {**{f"argument {i}": value for i, value in enumerate(args)}, **kwargs}
-        named: Dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            if bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                named.update({f"{name} {i}": item for i, item in enumerate(value)})
-            elif bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                named.update(value)
-            else:
-                named[name] = value
-        return named
+    def _tensors(self, named: Mapping[str, Any]) -> Dict[str, Any]:
+        found = {name: value for name, value in named.items() if isinstance(value, self._torch.Tensor)}
+        if self._has_encoder or "decoder_input_ids" in found:
+            found = _call.of_decoder(found)
+            self._say("of an encoder and a decoder the decoder is recorded: the positions are its own")
+        return found
 
-    def _begin(self, _: Any, args: Any, kwargs: Any) -> None:
+    def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
+        thread = threading.get_ident()
+        if self._thread not in (None, thread):
+            self._say("several threads called the module at once: of passes at the same time one was recorded")
+            return
+        if self._thread == thread and self._within is not module:
+            return  # within the pass of a wrapper
         self._finish_pass()
         self._watcher.begin()
-        named = self._arguments(args, kwargs)
-        tensors = {name: value for name, value in named.items() if isinstance(value, self._torch.Tensor)}
-        whole = [name for name, value in tensors.items()
-                 if not value.is_floating_point() and value.dtype != self._torch.bool and value.dim() in (1, 2)
-                 and name not in _PLACES]  # fmt: skip
-        ids = tensors[next((name for name in _IDS if name in whole), whole[0])] if whole else None
-        shape = tuple(ids.shape) if ids is not None else ()
-        if ids is None:
-            numbers = [value for value in tensors.values() if value.is_floating_point() and value.dim() in (2, 3)]
-            shape = tuple(numbers[0].shape[:-1]) if numbers else ()
+        self._thread, self._within, self._raised = thread, module, sys.exc_info()[1]
+        if self._gone:
+            return
+        named = _call.arguments(module, args, kwargs)
+        tensors = self._tensors(named)
+        ids, shape = _call.ids_and_shape(tensors)
         if not shape or 0 in shape:
             self._say("a call of the module without token ids or rows of numbers was not recorded")
             return
@@ -279,30 +301,52 @@ class Recording:
             self._writer.declare(precision=self._found_precision(self._precision))
 
         def of_sequence(value: Any) -> Optional[Copy]:
-            if value is None or value.dim() not in (1, 2):
-                return None
+            if value is None or value.dim() not in (1, 2) or (value.dim() == 2 and value.shape[0] not in (1, batch)):
+                return None  # such as a mask for each pair of positions
             rows = value if value.dim() == 1 else value[self._sequence if value.shape[0] > 1 else 0]
             return self._copier.copy(rows)
 
-        past = self._past(named)
+        past = _call.past(named)
         layout = Layout(int(tokens), int(batch), self._sequence, past or 0)
         mask = tensors.get("attention_mask")
+        if mask is not None and mask.dim() == 4:
+            has_window = getattr(self._config, "sliding_window", None) and "full_attention" not in named
+            mask = None if has_window or mask.shape[0] != batch else _call.seen_last(mask, (past or 0) + tokens)
         # The places in a cache count padding too.
-        places = next((tensors[name] for name in _PLACES[: 4 if mask is None else 3] if name in tensors), None)
-        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), past)
+        places = next((tensors[name] for name in _call.PLACES[: 4 if mask is None else 3] if name in tensors), None)
+        cache = named.get("past_key_values")
+        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), past, cache=self._number_of(cache))
 
-    @staticmethod
-    def _past(named: Mapping[str, Any]) -> Optional[int]:
-        """How many positions a cache holds; None where there is no cache to ask."""
-        cache = named.get("past_key_values", named.get("past_key_value"))
-        if cache is None:
-            return None
-        if hasattr(cache, "get_seq_length"):
-            return int(cache.get_seq_length())
-        if isinstance(cache, (tuple, list)):  # of each layer, keys and values
-            keys = first_tensor(cache)
-            return 0 if keys is None else int(keys.shape[-2])
-        return None
+    def _number_of(self, cache: Any) -> int:
+        if not hasattr(cache, "get_seq_length"):
+            return 0
+        with contextlib.suppress(TypeError):  # no weak references
+            return self._caches.setdefault(cache, len(self._caches) + 1)
+        return 0
+
+    @contextlib.contextmanager
+    def _beams_followed(self) -> Any:
+        """Beam search moves sequences from row to row of the batch, and drops some."""
+
+        def told(arguments: Any, _: Any) -> None:
+            if len(arguments) < 2 or arguments[0] not in self._caches or self._gone:
+                return
+            rows = [int(row) for row in arguments[1]]
+            if self._sequence in rows[self._sequence : self._sequence + 1]:
+                return
+            self._gone = self._sequence not in rows
+            if self._gone:
+                self._say("beam search gave up the sequence that was recorded: what it went on with was not recorded")
+            else:
+                self._sequence = rows.index(self._sequence)
+
+        module = sys.modules.get("transformers.cache_utils")
+        with contextlib.ExitStack() as listening:
+            for owner in ("Cache", "EncoderDecoderCache"):
+                kind = getattr(module, owner, None)
+                if "reorder_cache" in vars(kind or object):
+                    listening.callback(listen(kind, "reorder_cache", told))
+            yield
 
     def _found_precision(self, given: Optional[Dict[str, str]]) -> Dict[str, str]:
         """What the module computes in, by its parameters, autocast and the settings of torch."""
@@ -325,7 +369,7 @@ class Recording:
         return {field: name for field, name in found.items() if name}
 
     def _see(self, rule: Optional[Rule], name: str, tensor: Any) -> None:
-        if self._pass is None:
+        if self._pass is None or (rule is None and self._has_encoder and "encoder" in name.split(".")):
             return
         value = self._pass.layout.value(rule, name, tensor, self._heads)
         if rule is None:
@@ -354,7 +398,16 @@ class Recording:
             self._widths.setdefault(name, rows.shape[1])
         return rows
 
-    def _end(self, _: Any, __: Any, output: Any) -> None:
+    def _end(self, module: Any, _: Any, output: Any) -> None:
+        if self._thread != threading.get_ident() or self._within is not module:
+            return
+        self._thread = self._within = None
+        self._watcher.end()
+        raised = sys.exc_info()[1]
+        if raised is not None and raised is not self._raised:
+            self._pass = None
+            self._say("a call of the module that raised an exception was not recorded")
+            return
         if self._pass is None or not self._wanted("logits") or "logits" in self._pass.values:
             return
         logits = getattr(output, "logits", None)

@@ -13,6 +13,7 @@ from ._dtypes import manifest_dtype
 
 Array = npt.NDArray[Any]
 LOGITS = "logits"
+_WHOLE = ("int64", "int32", "int16", "uint8")  # numbers of experts, as torch.topk and others have them
 
 
 def is_tensor(value: Any) -> bool:
@@ -26,9 +27,14 @@ def tensor_to_numpy(tensor: Any, name: str = "value") -> Array:
     device = str(getattr(tensor, "device", "cpu"))
     if device.startswith("meta"):
         raise TypeError(f"{name}: the tensor is on the device 'meta', where there are no numbers")
-    if kind not in ("float64", "float32", "float16", "bfloat16") and not kind.startswith("float8"):
+    if getattr(tensor, "is_nested", False):
+        raise TypeError(f"{name}: a nested tensor cannot be recorded; expected one with a row for each token")
+    whole = _checkpoints.is_choice(name) and kind in _WHOLE
+    if not whole and kind not in ("float64", "float32", "float16", "bfloat16") and not kind.startswith("float8"):
         raise _wrong_type(name, f"torch.{kind}")
     torch = sys.modules["torch"]
+    if whole:
+        tensor = tensor.to(torch.float32)
     tensor = tensor.detach().cpu()
     if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
         tensor = tensor.to_dense()
@@ -56,6 +62,8 @@ def to_array(name: str, value: Any) -> Array:
         array = np.asarray(value)
     except Exception as problem:
         raise TypeError(f"{name}: {type(value).__name__} is no array: {problem}") from problem
+    if _checkpoints.is_choice(name) and array.dtype.name in _WHOLE:
+        array = array.astype(np.float32)
     if array.dtype.name.startswith("float8"):  # of ml_dtypes
         array = array.astype(np.float32 if "e8m0" in array.dtype.name else np.float16)
     if array.dtype.byteorder == ">":

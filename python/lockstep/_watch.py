@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from ._experts import EXPERT_TAKES, ExpertCalls
 from .capture._names import NameMap, Rule
@@ -39,15 +41,28 @@ _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
 }
 # Where nothing is computed, or where a value only passes.
 _SILENT = ("Dropout", "Identity", "ModuleList", "ModuleDict", "ParameterList")
+_OF_TEXT = ("language_model", "text_model")  # the part of a model that sees or hears too
+# What torch.compile, activation checkpointing and FSDP put into the names of modules that they wrap.
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def plain_names(model: Any) -> List[Tuple[str, Any]]:
-    """All modules by name, those under several names once for each; without what torch.compile puts around them."""
+    """All modules by name, those under several names once for each; without what torch puts around them."""
     found: Dict[str, Any] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        parts = [part for part in name.split(".") if part != "_orig_mod"]
+        parts = [part for part in name.split(".") if part not in _WRAPPERS]
         found[".".join(parts)] = module  # the inner one comes later
     return list(found.items())
+
+
+def known_names(name: str, starts: Iterable[str]) -> Iterator[Tuple[str, str, str]]:
+    """How a map may know a module: (what is taken off, what is put before, the name then)."""
+    parts = name.split(".")
+    for cut in range(len(parts)):
+        off, rest = "".join(part + "." for part in parts[:cut]), ".".join(parts[cut:])
+        yield off, "", rest
+        if not cut or parts[cut - 1] in _OF_TEXT:
+            yield from ((off, start, start + rest) for start in starts if rest)
 
 
 def shift_names(modules: List[Tuple[str, Any]], names: NameMap) -> List[Tuple[str, str, Any]]:
@@ -55,40 +70,72 @@ def shift_names(modules: List[Tuple[str, Any]], names: NameMap) -> List[Tuple[st
     votes: Dict[Tuple[str, str], int] = {("", ""): 0}
     starts = {node.split(".")[0] + "." for rule in names.rules for node in rule.nodes if "." in node}
     for name, _ in modules:
-        parts = name.split(".")
-        for cut in range(len(parts)):
-            if names.find(".".join(parts[cut:])):
-                off = "".join(part + "." for part in parts[:cut])
-                votes[off, ""] = votes.get((off, ""), 0) + 1
-        for start in starts:
-            if name and names.find(start + name):
-                votes["", start] = votes.get(("", start), 0) + 1
+        for off, on, known in known_names(name, starts):
+            if names.find(known):
+                votes[off, on] = votes.get((off, on), 0) + 1
     off, on = max(votes, key=lambda way: (votes[way], -len(way[0]) - len(way[1])))
     shifted = []
     for name, module in modules:
         known = name
-        if off and name.startswith(off):
-            known = name[len(off) :]
-        elif off:
+        if off and not name.startswith(off):
             known = ""
-        elif on and name:
-            known = on + name
+        elif name:
+            known = on + name[len(off) :]
         shifted.append((known, name, module))
     return shifted
+
+
+def _is_within(name: str, around: str) -> bool:
+    """Whether a module is part of another; either name may have a prefix that the other lacks."""
+    parent = name.rpartition(".")[0]
+    return parent == around or parent.endswith("." + around) or (parent != "" and around.endswith("." + parent))
 
 
 def first_tensor(value: Any) -> Any:
     """The first tensor of floating-point numbers in what a module takes or gives; None where there is none."""
     if hasattr(value, "is_floating_point"):
         return value if value.is_floating_point() else None
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         value = list(value.values())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
     if isinstance(value, (tuple, list)):
         for item in value:
             found = first_tensor(item)
             if found is not None:
                 return found
     return None
+
+
+Told = Callable[[Tuple[Any, ...], Any], None]
+# Functions that stand in for themselves while somebody listens: {(owner, function): (itself, listeners)}.
+_LISTENERS: Dict[Tuple[Any, str], Tuple[Any, List[Told]]] = {}
+
+
+def listen(owner: Any, function: str, told: Told) -> Callable[[], None]:
+    """Tells of each call, and gives the way to end that. Recordings may end in another order than they began."""
+    key = (owner, function)
+    if key not in _LISTENERS:
+        _LISTENERS[key] = (getattr(owner, function), [])
+        original, listeners = _LISTENERS[key]
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            for listener in listeners:
+                listener(args or (kwargs.get("input"),), result)
+            return result
+
+        setattr(owner, function, wrapper)
+    _LISTENERS[key][1].append(told)
+
+    def leave() -> None:
+        original, listeners = _LISTENERS[key]
+        listeners.remove(told)
+        if not listeners:
+            del _LISTENERS[key]
+            setattr(owner, function, original)
+
+    return leave
 
 
 class Watcher:
@@ -104,32 +151,47 @@ class Watcher:
         self._opaque = disable  # the compiler leaves hooks alone, and its graphs break there
         self._hooks: List[Any] = []
         self._inside: List[str] = []  # modules that run, as far as they matter, the innermost last
+        self._turns: Dict[Tuple[str, ...], int] = {}  # calls in this pass of modules that have several names
+        self._called: Set[str] = set()  # modules and functions that were, in this pass
+        self._is_over = False  # the pass; what comes now may be values that were made after it, or the same ones again
+        self._thread: Optional[int] = None  # the one that is within the model
+        self.again: Dict[str, None] = {}  # recorded names of what a pass computes several times
         self._experts: Dict[str, ExpertCalls] = {}  # by module
         self._functions: Dict[str, Dict[str, Any]] = {}  # function that rules name: {module: it}
         self.modules = shift_names(plain_names(model), names)
         self.mapped = 0  # modules and functions that a rule takes
+        self.scripted: List[str] = []  # modules that torch.jit compiled
         self.unmapped: Dict[str, None] = {}  # own names of modules that no rule takes, in order
         self.compiled = any(hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+                            or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
                             for module in model.modules())  # fmt: skip
         self._of_experts = {known for known, _, _ in self.modules if self._has_experts(known)}
-        places: Dict[int, List[Tuple[str, str]]] = {}
+        places: Dict[int, Tuple[Any, List[Tuple[str, str]]]] = {}
         for known, name, module in self.modules:
-            places.setdefault(id(module), []).append((known, name))
-        for known, name, module in self.modules:
-            if places[id(module)][0][1] == name:
-                self._attach(module, places[id(module)], own)
+            places.setdefault(id(module), (module, []))[1].append((known, name))
             for function in FUNCTIONS:
                 if self._rules(f"{known}:{function}"):
                     self._functions.setdefault(function, {})[known] = module
-        shared = {known.rpartition(".")[0] for ways in places.values() if len(ways) > 1 for known, _ in ways}
-        around = shared | {known for of in self._functions.values() for known in of}
-        for known, _, module in self.modules:
-            if known in around:
-                self._follow(module, known)
+        shared = {known.rpartition(".")[0] for _, ways in places.values() if len(ways) > 1 for known, _ in ways}
+        ruled = {known for of in self._functions.values() for known in of}
+        around = shared | ruled
+        ruled |= {known for known, name, _ in self.modules if self._rules(known, name)}
+        for module, ways in places.values():
+            if isinstance(module, torch.jit.ScriptModule):  # torch lets nobody watch it
+                self.unmapped[ways[0][1]] = None
+                self.scripted += [] if any(_is_within(ways[0][1], known) for known in self.scripted) else [ways[0][1]]
+                continue
+            self._attach(module, ways, own)
+            known_as = [known for known, _ in ways]
+            if around.intersection(known_as):
+                # Of several names those count that rules know, or know what is within.
+                of_rules = [n for n in known_as if any(r == n or r.startswith(n + ".") for r in ruled)] if known_as[1:] else []
+                self._follow(module, of_rules or known_as)
         self.mapped += sum(len(of) for of in self._functions.values())
 
-    def _rules(self, node: str) -> List[Tuple[Rule, str]]:
-        return [(rule, name) for rule, name in self._names.find(node) if self._wanted(name)]
+    def _rules(self, node: str, own: str = "") -> List[Tuple[Rule, str]]:
+        exact = [(rule, rule.checkpoint) for rule in self._names.exact.get(own, ())]
+        return [(rule, name) for rule, name in [*self._names.find(node), *exact] if self._wanted(name)]
 
     def _has_experts(self, known: str) -> bool:
         return any(rule.take in EXPERT_TAKES for function in _OF_EXPERTS for rule, _ in self._names.find(f"{known}:{function}"))
@@ -138,35 +200,47 @@ class Watcher:
         return any(function in self._functions for function in functions)
 
     def _hook(self, module: Any, function: Any) -> None:
-        self._hooks.append(module.register_forward_hook(self._opaque(function), with_kwargs=True))
+        self._hooks.append(module.register_forward_hook(self._here(function), with_kwargs=True))
+
+    def _here(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Passes over what other threads do during a pass; and nothing of it is part of a backward pass."""
+        no_grad = self._torch.no_grad
+
+        def told(*args: Any) -> None:
+            if self._thread in (None, threading.get_ident()):
+                with no_grad():
+                    function(*args)
+
+        return self._opaque(told)  # type: ignore[no-any-return]
 
     def _attach(self, module: Any, places: List[Tuple[str, str]], own: Callable[[str], bool]) -> None:
-        rules = {known: self._rules(known) for known, _ in places}
-        if any(rules.values()):
+        rules = {known or name: found for known, name in places for found in [self._rules(known, name)] if found}
+        if rules:
             self.mapped += sum(map(len, rules.values()))
             self._hook(module, self._keep(rules))
             return
         known, name = places[0]
         if known.rpartition(".")[0] in self._of_experts:
             return  # called for each expert, with the rows that chose it
-        if name and not any(True for _ in module.children()) and not self._names.find(known):
+        if name and not any(True for _ in module.children()) and not self._names.find(known) and name not in self._names.exact:
             if type(module).__name__ not in _SILENT and not type(module).__name__.startswith("Dropout"):
                 self.unmapped[name] = None
                 if own(name):
                     self._hook(module, self._keep_own([name for _, name in places]))
 
-    def _follow(self, module: Any, known: str) -> None:
+    def _follow(self, module: Any, names: List[str]) -> None:
         def enter(*_: Any) -> None:
-            self._inside.append(known)
+            self._inside.append(self._place(names))
 
         def leave(_: Any, inputs: Any, *__: Any) -> None:
-            if known in self._experts:
-                self._finish_experts(known, inputs)
-            if known in self._inside:
-                del self._inside[len(self._inside) - 1 - self._inside[::-1].index(known) :]
+            entered = [index for index, place in enumerate(self._inside) if place in names]
+            if entered:
+                if self._inside[entered[-1]] in self._experts:
+                    self._finish_experts(self._inside[entered[-1]], inputs)
+                del self._inside[entered[-1] :]
 
-        self._hooks.append(module.register_forward_pre_hook(self._opaque(enter)))
-        self._hooks.append(module.register_forward_hook(self._opaque(leave)))
+        self._hooks.append(module.register_forward_pre_hook(self._here(enter)))
+        self._hooks.append(module.register_forward_hook(self._here(leave)))
 
     def _finish_experts(self, known: str, inputs: Any) -> None:
         found = self._experts.pop(known).finish(inputs[1] if len(inputs) > 1 else None)
@@ -176,16 +250,37 @@ class Watcher:
                     self._see(rule, name, found[rule.take])
 
     def _place(self, names: List[str]) -> str:
-        """Which of a shared module's names is meant: the one within the module that runs."""
+        """Which of a shared module's names is meant: the one within the module that runs, or each in its turn."""
+        if len(names) == 1:
+            return names[0]
+        if self._inside and self._inside[-1] in names:
+            return self._inside[-1]
+        fitting = names
         for around in reversed(self._inside):
-            for name in names:
-                if name.rpartition(".")[0] == around or name.rpartition(".")[0].endswith("." + around):
-                    return name
-        return names[0]
+            within = [name for name in names if _is_within(name, around)]
+            if within:
+                fitting = within
+                break
+        turn = self._turns[tuple(fitting)] = self._turns.get(tuple(fitting), -1) + 1
+        return fitting[min(turn, len(fitting) - 1)]
+
+    def _comes_again(self, place: str, names: Iterable[str]) -> bool:
+        """Whether a call tells what is known: a backward pass may compute again what it needs."""
+        if place in self._called:
+            if self._is_over:
+                return True
+            self.again.update(dict.fromkeys(names))
+        self._called.add(place)
+        return False
 
     def _keep(self, rules: Dict[str, List[Tuple[Rule, str]]]) -> Callable[..., None]:
+        places = list(rules)
+
         def hook(module: Any, inputs: Any, named: Any, output: Any) -> None:
-            for rule, name in rules[self._place(list(rules)) if len(rules) > 1 else next(iter(rules))]:
+            place = self._place(places)
+            if self._comes_again(place, [name for _, name in rules[place]]):
+                return
+            for rule, name in rules[place]:
                 value = self._take(rule, inputs, named, output)
                 if value is not None:
                     self._see(rule, name, value)
@@ -194,9 +289,9 @@ class Watcher:
 
     def _keep_own(self, names: List[str]) -> Callable[..., None]:
         def hook(module: Any, inputs: Any, named: Any, output: Any) -> None:
-            value = first_tensor(output)
-            if value is not None:
-                self._see(None, self._place(names) if len(names) > 1 else names[0], value)
+            value, name = first_tensor(output), self._place(names)
+            if value is not None and not self._comes_again(name, [name]):
+                self._see(None, name, value)
 
         return hook
 
@@ -216,29 +311,22 @@ class Watcher:
 
     @contextmanager
     def functions_watched(self) -> Iterator[None]:
-        """Functions that rules name stand in for themselves meanwhile."""
-        replaced: List[Tuple[Any, str, Any]] = []
+        """Functions that rules name tell of their calls meanwhile."""
 
-        def replace(owner: Any, function: str, see: Callable[[str, Tuple[Any, ...], Any], None]) -> None:
-            original = getattr(owner, function)
+        def watch(owner: Any, function: str) -> Callable[[], None]:
             within = self._functions[function]
 
             def told(arguments: Tuple[Any, ...], result: Any) -> None:
                 if self._inside and self._inside[-1] in within:
-                    see(f"{self._inside[-1]}:{function}", arguments, result)
+                    seen(f"{self._inside[-1]}:{function}", arguments, result)
 
-            told = self._opaque(told)
-
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                result = original(*args, **kwargs)
-                told(args or (kwargs.get("input"),), result)
-                return result
-
-            setattr(owner, function, wrapper)
-            replaced.append((owner, function, original))
+            return listen(owner, function, self._here(told))
 
         def seen(node: str, arguments: Tuple[Any, ...], result: Any) -> None:
             rules = self._rules(node)
+            if self._is_over and node in self._called:
+                return
+            self._called.add(node)
             if any(rule.take in EXPERT_TAKES for rule, _ in rules):
                 self._experts.setdefault(node.rpartition(":")[0], ExpertCalls()).add(arguments, result)
                 return
@@ -247,7 +335,7 @@ class Watcher:
                 if value is not None:
                     self._see(rule, name, value)
 
-        try:
+        with ExitStack() as listening:
             for function, within in self._functions.items():
                 if function in _METHODS:
                     owners: List[Any] = list({type(module) for module in within.values()})
@@ -257,16 +345,22 @@ class Watcher:
                     owners = [sys.modules.get(name) for name in {type(module).__module__ for module in within.values()}]
                 for owner in owners:
                     if hasattr(owner, function):
-                        replace(owner, function, seen)
+                        listening.callback(watch(owner, function))
             yield
-        finally:
-            for owner, function, original in replaced:
-                setattr(owner, function, original)
 
     def begin(self) -> None:
         """Before a pass: one that raised an exception left its modules entered."""
         self._inside.clear()
         self._experts.clear()
+        self._turns.clear()
+        self._called.clear()
+        self._is_over = False
+        self._thread = threading.get_ident()
+
+    def end(self) -> None:
+        """After a pass."""
+        self._is_over = True
+        self._thread = None
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from . import _limits, _precision, _values
 from ._dtypes import STORED, manifest_dtype
-from ._given import model_file, token_ids, whole
+from ._given import model_file, plain_fields, text, texts, token_ids, whole
 from ._program import describe_model
 from ._reader import FORMAT, VERSION
 
@@ -24,10 +24,19 @@ _SHARD_BYTES = 16 << 20
 _GROWS = "positions so far"
 
 
+def _check_fields(what: str, given: Mapping[str, Any], known: Tuple[str, ...]) -> None:
+    for field, value in given.items():
+        if field not in known:
+            raise ValueError(f"{what}: found the field {field!r}, expected {', '.join(known)}")
+        if not isinstance(value, str):
+            raise TypeError(f"{what}: {field}={value!r}; expected a text")
+
+
 def _model_entry(model: Union[None, str, "os.PathLike[str]", Mapping[str, str]]) -> Dict[str, str]:
     if model is None:
         return {}
     if isinstance(model, Mapping):
+        _check_fields("model", model, ("file", "path", "architecture", "fingerprint", "quantization"))
         return dict(model)
     return describe_model(model_file("model", model))
 
@@ -90,8 +99,8 @@ class TraceWriter:
     any step is on the disk leaves nothing, and no folder that was made for it.
 
     engine     its name, or {"name", "version", "device"}
-    precision  of its arithmetic: {"compute", "activations", "kv", "weights"}, such as f32, bf16 or
-               e4m3:row; docs/numerics.md has all names; leave out what is not known
+    precision  of its arithmetic: {"compute", "activations", "kv", "weights", "sums"}, such as f32,
+               bf16 or e4m3:row; docs/numerics.md has all names; leave out what is not known
     model      the GGUF file, of which the program tells the rest, or {"file", "path",
                "architecture", "fingerprint", "quantization"}; the fingerprint is what `lockstep
                inspect --fingerprint` prints, and with the path `compare` finds the file again
@@ -126,6 +135,10 @@ class TraceWriter:
                 raise TypeError(f"{field}={given!r}; expected a mapping")
         if not isinstance(engine, (str, Mapping)):
             raise TypeError(f"engine={engine!r}; expected its name, or a mapping of name, version and device")
+        if isinstance(engine, Mapping):
+            _check_fields("engine", engine, ("name", "version", "device"))
+        if not (engine if isinstance(engine, str) else engine.get("name")):
+            raise ValueError("engine: the name is missing")
         _precision.check(precision or {})
         self.folder = Path(folder)
         self.tokens: List[int] = token_ids("tokens", tokens)
@@ -133,12 +146,11 @@ class TraceWriter:
         self._engine["precision"] = dict(precision or {})
         self._model = _model_entry(model)
         self._forward = _forward_entry(forward or {})
-        # Text from outside may hold halves of surrogate pairs, which are no UTF-8.
-        self._prompt = prompt.encode("utf-8", "replace").decode("utf-8")
+        self._prompt = text("prompt", prompt)
         self._n_prompt = len(self.tokens) if n_prompt is None else whole("n_prompt", n_prompt)
-        self._sampling = dict(sampling or {})
-        self.notes: List[str] = list(notes)
-        self.unmapped: List[str] = list(unmapped)
+        self._sampling = plain_fields("sampling", sampling or {})
+        self.notes: List[str] = texts("notes", notes)
+        self.unmapped: List[str] = texts("unmapped", unmapped)
         self._checkpoints: Dict[str, Dict[str, Any]] = {}
         self._steps: List[Dict[str, Any]] = []  # on the disk
         self._pending: List[Dict[str, Any]] = []
@@ -162,13 +174,21 @@ class TraceWriter:
         """Nothing more is written."""
         return self._closed
 
-    def declare(self, *, precision: Optional[Mapping[str, str]] = None, n_prompt: Optional[int] = None) -> None:
+    def declare(
+        self,
+        *,
+        precision: Optional[Mapping[str, str]] = None,
+        n_prompt: Optional[int] = None,
+        sampling: Optional[Mapping[str, Any]] = None,
+    ) -> None:
         """What is known of the run only after its beginning."""
         if precision is not None:
             _precision.check(precision)
             self._engine["precision"] = dict(precision)
         if n_prompt is not None:
             self._n_prompt = whole("n_prompt", n_prompt)
+        if sampling is not None:
+            self._sampling = plain_fields("sampling", sampling)
 
     def _take_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -212,20 +232,21 @@ class TraceWriter:
         """
         if self._closed:
             raise ValueError("the trace is closed")
+        if not isinstance(values, Mapping):
+            raise TypeError(f"the values of a step are of type {type(values).__name__}; expected a mapping of names to arrays")
         if not values:
             raise ValueError("a step without values")
-        if first_pos < 0:
-            raise ValueError(f"position {first_pos}; expected 0 or more")
+        first_pos = whole("first_pos", first_pos)
+        tokens = None if tokens is None else whole("tokens", tokens, 1)
+        batch = None if batch is None else whole("batch", batch)
         if first_pos < self._next_position:
             raise ValueError(f"position {first_pos} comes after {self._next_position - 1}")
         for name in values:
             if not _limits.is_name(name):
                 raise ValueError(f"{name!r} is no name: expected {_limits.NAME_RULE}")
-        if tokens is not None and (int(tokens) != tokens or tokens < 1):
-            raise ValueError(f"tokens={tokens}, expected how many tokens the step has")
         arrays = {name: _values.to_array(name, value) for name, value in values.items()}
         shapes = {name: array.shape for name, array in arrays.items()}
-        count = self._count(first_pos, shapes, batch) if tokens is None else int(tokens)
+        count = self._count(first_pos, shapes, batch) if tokens is None else tokens
         if count is not None:
             self._check_positions(first_pos, count)
         arrays = {name: _values.shaped(name, array, count, batch) for name, array in arrays.items()}
@@ -343,10 +364,10 @@ class TraceWriter:
                 "data_offsets": [offset, offset + array.nbytes],
             }
             offset += array.nbytes
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)  # data starts at a multiple of 8
-        yield len(text).to_bytes(8, "little")
-        yield text
+        head = json.dumps(header, separators=(",", ":")).encode()
+        head += b" " * (-len(head) % 8)  # data starts at a multiple of 8
+        yield len(head).to_bytes(8, "little")
+        yield head
         for array in self._data.values():
             yield array.tobytes()
 
@@ -359,7 +380,7 @@ class TraceWriter:
             "model": self._model,
             "forward": self._forward,
             "prompt": self._prompt,
-            "tokens": [int(token) for token in self.tokens],
+            "tokens": token_ids("tokens", self.tokens),
             "n_prompt": min(self._n_prompt, len(self.tokens)),
             "sampling": self._sampling,
             "checkpoints": list(self._checkpoints.values()),

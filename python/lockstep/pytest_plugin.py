@@ -44,14 +44,18 @@ def lockstep_parity(request: Any) -> "Callable[..., Any]":
     """As lockstep.assert_parity; the failure shows verdict and cause alone."""
     import lockstep
 
+    count = 0
+
     def parity(reference: Any, suspect: Any, model: Optional[Any] = None, **options: Any) -> "lockstep.Comparison":
+        nonlocal count
         __tracebackhide__ = True
+        count += 1
         found = lockstep.compare(reference, suspect, model, **options)
         folder = request.config.getoption("--lockstep-report")
         if folder and found.page is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)
-            Path(folder, f"{name}.html").write_text(found.page, encoding="utf-8")
+            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)[-200:]  # a file's name has 255 bytes at most
+            Path(folder, f"{name}{f'.{count}' * (count > 1)}.html").write_text(found.page, encoding="utf-8")
         if not found:
             pytest.fail(found.summary(), pytrace=False)
         return found

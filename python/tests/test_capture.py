@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -19,6 +20,7 @@ from lockstep.capture import _names as names
 from lockstep.capture import _summary as summary
 
 LAYERS = 3
+FAMILIES = Path(__file__).parents[2] / "src/hub/families.cpp"
 
 
 def options(**changes):
@@ -62,6 +64,20 @@ class NamesTest(unittest.TestCase):
         found = names.load_map("transformers", "mistral")
         self.assertEqual(found.architecture, "llama")
         self.assertEqual(found.find("model.layers.1.self_attn.k_proj")[0][0].order, "adjacent")
+
+    @unittest.skipIf(not FAMILIES.exists(), "done where the package is not at hand")
+    def test_architectures_are_those_of_folders(self):
+        found = re.findall(r'\.model_type = "(\w+)",\s*\.architecture = "([\w-]+)"', FAMILIES.read_text(encoding="utf-8"))
+        self.assertGreater(len(found), 20)
+        for engine in ("transformers", "vllm"):
+            for own, ours in found:
+                self.assertEqual(names.load_map(engine, own).architecture, ours, (engine, own))
+
+    def test_an_expert_that_all_tokens_share(self):
+        for architecture, wanted in (("granitemoe", ["blk.2.ffn_out"]), ("granitemoeshared", ["blk.2.ffn_experts"])):
+            self.assertEqual(self.find("transformers", architecture, "model.layers.2.block_sparse_moe"), wanted)
+        self.assertEqual(self.find("transformers", "granitemoeshared", "model.layers.2.shared_mlp.input_linear"),
+                         ["blk.2.ffn_shared_gate", "blk.2.ffn_shared_up"])  # fmt: skip
 
     def test_every_checkpoint_has_a_rule(self):
         # What only models with an expert that all tokens share have, and what those lack in llama.cpp.

@@ -139,7 +139,8 @@ class JudgeTest(unittest.TestCase):
         folder = self.root / "tests"
         folder.mkdir(exist_ok=True)
         (folder / "test_it.py").write_text(
-            f"def test_good(lockstep_parity):\n    assert lockstep_parity({str(self.good)!r}, {str(self.good)!r}).parity\n"
+            f"def test_good(lockstep_parity):\n    for _ in range(2):\n"
+            f"        assert lockstep_parity({str(self.good)!r}, {str(self.good)!r}).parity\n"
             f"def test_bad(lockstep_parity):\n    lockstep_parity({str(self.good)!r}, {str(self.bad)!r})\n"
         )
         (folder / "test_record.py").write_text(
@@ -164,7 +165,9 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("1 failed, 2 passed", done.stdout, done.stdout + done.stderr)
         self.assertIn("the suspect is wrong at blk.1.v", done.stdout)
         self.assertNotIn("pytest_plugin.py", done.stdout)
-        self.assertEqual(len(list((folder / "pages").glob("*.html"))), 3)
+        self.assertEqual(sorted(page.name.rpartition("test_it.py_")[2] for page in (folder / "pages").glob("*test_it*.html")),
+                         ["test_bad.html", "test_good.2.html", "test_good.html"])  # fmt: skip
+        self.assertEqual(len(list((folder / "pages").glob("*.html"))), 4)
 
 
 class ProgramTest(unittest.TestCase):

@@ -10,6 +10,7 @@ import numpy as np
 
 import lockstep
 from lockstep import _module_names as module_names
+from lockstep import _watch as watch
 from lockstep._layout import Layout
 from lockstep._passes import Pass, PassWriter, whole_rows
 from lockstep.capture import _names as names
@@ -40,7 +41,7 @@ class PassesTest(unittest.TestCase):
         self.folder = Path(holder.name) / "trace"
         self.random = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
 
-    def one(self, ids, past=None, mask=None, places=None, rows=None, scores=None, ready=True):
+    def one(self, ids, past=None, mask=None, places=None, rows=None, scores=None, ready=True, cache=0):
         """A pass whose rows say which tokens they are of."""
         ids = list(ids)
         values = {"embedding": Copy(np.float32(ids)[:, None] * np.ones(WIDTH, np.float32), ready)}
@@ -49,11 +50,11 @@ class PassesTest(unittest.TestCase):
         if scores is not None:
             values["blk.0.attn_scores"] = Copy(np.broadcast_to(np.arange(scores, dtype=np.float32), (2, len(ids), scores)))
         optional = (None if value is None else Copy(value) for value in (mask, places))
-        return Pass(Layout(len(ids)), Copy(ids), *optional, past, values)
+        return Pass(Layout(len(ids)), Copy(ids), *optional, past, values, cache)
 
-    def write(self, *passes):
-        with lockstep.TraceWriter(self.folder, engine="test") as writer:
-            out = PassWriter(writer, True)
+    def write(self, *passes, sampling=None):
+        with lockstep.TraceWriter(self.folder, engine="test", sampling=sampling) as writer:
+            out = PassWriter(writer, True, bool(sampling))
             for done in passes:
                 out.add(done)
             out.drain(everything=True)
@@ -111,6 +112,80 @@ class PassesTest(unittest.TestCase):
         self.check(trace, [7, 8, 4, 5], 2, [0, 1, 2, 3])
         self.assertEqual(len(self.notes), 1)
 
+    def test_another_cache(self):
+        trace = self.write(self.one([7, 8], None), self.one([4], 2, cache=1), self.one([1, 2, 3, 9, 6], 0, cache=2),
+                           self.one([5], 5, cache=2), self.one([3], 3, cache=1))  # fmt: skip
+        self.check(trace, [7, 8, 4, 3], 2, [0, 1, 2, 3])
+        self.assertEqual(len(self.notes), 1)
+
+    def test_a_cache_that_begins_anew(self):
+        trace = self.write(self.one([7, 8], 0, cache=1), self.one([4], 2, cache=1), self.one([1, 2, 3], 0, cache=1),
+                           self.one([5], 3, cache=1))  # fmt: skip
+        self.check(trace, [7, 8, 4], 2, [0, 1, 2])
+        self.assertEqual(len(self.notes), 1)
+
+    def test_a_longer_sequence_after_the_first(self):
+        def request(ids, more):
+            places = range(len(ids) + more)
+            yield self.one(ids, places=places[: len(ids)])
+            yield from (self.one([20 + place], places=[place]) for place in places[len(ids) :])
+
+        trace = self.write(*request([7, 8, 9], 2), *request([1, 2, 3, 4], 4))
+        self.check(trace, [7, 8, 9, 23, 24], 3, [0, 1, 2, 3, 4])
+        self.assertEqual(len(self.notes), 1)
+
+    def test_tokens_that_were_tried_and_not_chosen(self):
+        trace = self.write(self.one([7, 8], 0, scores=2), self.one([4, 5, 6], 2, scores=5), self.one([9, 3, 2], 3, scores=6),
+                           self.one([1], 6, scores=7))  # fmt: skip
+        self.check(trace, [7, 8, 4, 9, 3, 2, 1], 2, [0, 1, 2, 3, 4, 5, 6])
+        self.assertEqual([(step.first_position, step.tokens) for step in trace.steps], [(0, 2), (2, 1), (3, 3), (6, 1)])
+        self.assertEqual(trace.row("blk.0.attn_scores", 2).shape, (2, 3))
+
+    def test_logits_of_tokens_that_were_not_chosen(self):
+        trace = self.write(self.one([7, 8, 9, 2], 0), self.one([4, 5, 6], 4, rows=1), self.one([9], 6))
+        self.check(trace, [7, 8, 9, 2, 4, 5, 9], 4, [0, 1, 2, 3, 6])  # no piece of a prompt is taken back
+        self.assertEqual(self.notes, [])
+
+    def test_a_prompt_in_pieces(self):
+        for pieces, prompt in (((2, 2, 1, 1, 1), 5), ((3, 2, 1, 1), 5), ((3, 3, 2, 1), 8), ((4, 1, 1), 4), ((1, 1), 1)):
+            with self.subTest(pieces=pieces), tempfile.TemporaryDirectory() as folder:
+                self.folder = Path(folder) / "trace"
+                ends = np.cumsum(pieces)
+                trace = self.write(*(self.one(range(end - count, end), end - count) for count, end in zip(pieces, ends)))
+                self.check(trace, list(range(ends[-1])), prompt, list(range(ends[-1])))
+                self.assertEqual(len(self.notes), int(pieces[0] > 1 and pieces[1] > 1))
+
+    def test_text_that_is_given_later_was_not_chosen(self):
+        greedy = {"temperature": 0}
+        passes = [self.one([7, 8], 0), self.one([4], 2), self.one([1, 2], 3)]
+        trace = self.write(*passes, sampling=greedy)
+        self.check(trace, [7, 8, 4, 1, 2], 2, [0, 1, 2, 3, 4])
+        self.assertEqual((trace.manifest["sampling"], len(self.notes)), ({}, 1))
+        with tempfile.TemporaryDirectory() as folder:
+            self.folder = Path(folder) / "trace"
+            self.assertEqual(self.write(*passes[:2], sampling=greedy).manifest["sampling"], greedy)
+
+    def test_positions_that_do_not_follow_one_another(self):
+        for places in ([0, 1, 0], [0, 1, 3], [-1, 0, 1]):
+            with tempfile.TemporaryDirectory() as folder:
+                self.folder = Path(folder) / "trace"
+                self.assertEqual(len(self.write(self.one([7, 8, 9], places=places)).steps), 0)
+                self.assertIn("do not follow one another", self.notes[0])
+
+    def test_numbers_that_are_no_token_ids(self):
+        trace = self.write(self.one([-100, 8], 0))
+        self.assertEqual((trace.tokens.tolist(), len(trace.steps), len(self.notes)), ([], 1, 1))
+
+    def test_a_window_behind_padding(self):
+        mask = [0, 0, 1, 1, 1, 1]  # the cache has the last four of six
+        trace = self.write(self.one([0, 0, 7, 8, 9], 0, mask=mask[:5], scores=5), self.one([4], 5, mask=mask, scores=4))
+        self.assertEqual(trace.row("blk.0.attn_scores", 3)[0].tolist(), [0, 1, 2, 3])
+        with tempfile.TemporaryDirectory() as folder:
+            self.folder = Path(folder) / "trace"
+            trace = self.write(self.one([0, 7, 8, 9], 0, mask=[0, 1, 1, 1], scores=4),
+                               self.one([4], 4, mask=[0, 1, 1, 1, 1], scores=2))  # fmt: skip
+            self.assertEqual(trace.row("blk.0.attn_scores", 3)[0].tolist(), [-np.inf, -np.inf, 0, 1])
+
     def test_scores_of_a_window_and_of_a_fixed_cache(self):
         row = np.ones((1, 1, 3), np.float32)
         np.testing.assert_array_equal(whole_rows("blk.0.attn_probs", row, 5), [[[0, 0, 1, 1, 1]]])
@@ -158,6 +233,16 @@ class NamesTest(unittest.TestCase):
         found = module_names.own_rules({"*head": "logits"}, {"": object(), "head": shared, "lm_head": shared})
         self.assertEqual([(rule.checkpoint, rule.nodes) for rule in found], [("logits", ("head",)), ("logits", ("lm_head",))])
 
+    def test_prefixes(self):
+        known = names.load_map("transformers", "gemma3_text")
+        for before in ("", "model.", "engine.model.", "language_model.", "model.language_model.", "module.model.language_model."):
+            modules = [(f"{before}{name}", None) for name in ("layers.0", "layers.0.mlp.up_proj", "layers.1", "norm")]
+            seen = [("vision_tower.layers.0", None), ("other", None)]
+            shifted = {name: known_as for known_as, name, _ in watch.shift_names([*seen, *modules], known)}
+            for name, _ in modules:
+                self.assertEqual(shifted[name], f"model.{name[len(before):]}", before)
+                self.assertTrue(known.find(shifted[name]), before)
+
     def test_the_map_of_workers(self):
         for architecture, node, wanted in (
             ("qwen2", "model.layers.3.self_attn.qkv_proj", ["blk.3.q", "blk.3.k", "blk.3.v"]),
@@ -166,6 +251,12 @@ class NamesTest(unittest.TestCase):
             ("qwen3", "model.layers.3.self_attn.q_norm", ["blk.3.q"]),
             ("llama", "model.layers.0.mlp.gate_up_proj", ["blk.0.ffn_gate", "blk.0.ffn_up"]),
             ("llama", "logits_processor", ["logits"]),
+            ("qwen3_moe", "model.layers.3.self_attn.k_norm", ["blk.3.k"]),
+            ("llama", "model.layers.3.post_attention_layernorm", ["blk.3.attn_residual", "blk.3.ffn_norm"]),
+            ("gemma3_text", "model.layers.3.post_attention_layernorm", ["blk.3.attn_post_norm"]),
+            ("gemma3_text", "model.layers.3.pre_feedforward_layernorm", ["blk.3.attn_residual", "blk.3.ffn_norm"]),
+            ("olmo3", "model.layers.3.post_attention_layernorm", ["blk.3.attn_post_norm"]),
+            ("olmo3", "model.layers.3.mlp", ["blk.3.attn_residual"]),
         ):
             found = names.load_map("vllm", architecture).find(node)
             self.assertEqual([name for _, name in found], wanted, (architecture, node))

@@ -213,9 +213,11 @@ class ExpertsTest(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(3)
-        self.x = torch.randn(self.TOKENS, WIDTH)
+        wide = {"dtype": torch.float64}  # products of one row and of many round apart
+        self.x = torch.randn(self.TOKENS, WIDTH, **wide)
         self.choice = torch.stack([torch.randperm(self.EXPERTS - 1)[: self.USED] for _ in range(self.TOKENS)])
-        self.w13, self.w2 = torch.randn(self.EXPERTS, 2 * FEED, WIDTH), torch.randn(self.EXPERTS, WIDTH, FEED)
+        self.w13 = torch.randn(self.EXPERTS, 2 * FEED, WIDTH, **wide)
+        self.w2 = torch.randn(self.EXPERTS, WIDTH, FEED, **wide)
         self.calls = ExpertCalls()
         for expert in range(self.EXPERTS):  # nobody chose the last one
             slots, tokens = torch.where(self.choice.T == expert)

@@ -154,22 +154,69 @@ class TraceTest(unittest.TestCase):
         with self.assertRaises(FileExistsError):
             lockstep.TraceWriter(self.folder, engine="test")
         with lockstep.TraceWriter(self.folder / "new", engine="test") as trace:
-            with self.assertRaisesRegex(ValueError, "^position -1; expected 0 or more$"):
+            with self.assertRaisesRegex(ValueError, "^first_pos=-1; expected a whole number from 0 on$"):
                 trace.step(-1, {"x": self.numbers(2, 3)})
+            for first, values, message in (
+                (0.0, {"x": self.numbers(2, 3)}, "^first_pos=0.0; expected a whole number$"),
+                (0, [("x", self.numbers(2, 3))], "^the values of a step are of type list; expected a mapping of names to "),
+            ):
+                with self.assertRaisesRegex(TypeError, message):
+                    trace.step(first, values)
+            with self.assertRaisesRegex(ValueError, "^3 is no name: expected 1 to 255 bytes of printable UTF-8$"):
+                trace.step(0, {3: self.numbers(2, 3)})
         for given, message in (
             ({"engine": None}, "^engine=None; expected its name, or a mapping of name, version and device$"),
             ({"engine": "t", "sampling": 3}, "^sampling=3; expected a mapping$"),
             ({"engine": "t", "forward": "x"}, "^forward='x'; expected a mapping$"),
             ({"engine": "t", "n_prompt": 1.5}, "^n_prompt=1.5; expected a whole number$"),
             ({"engine": "t", "tokens": [1, 2.5]}, r"^tokens: expected whole numbers in a row, such as \[1, 2, 3\]$"),
+            ({"engine": "t", "sampling": {"seed": {1}}}, r"^sampling: seed=\{1\}; expected a finite number, a text, or a list "),
+            ({"engine": "t", "prompt": None}, "^prompt=None; expected a text$"),
+            ({"engine": "t", "notes": "abc"}, "^notes='abc'; expected a list of texts$"),
+            ({"engine": "t", "unmapped": [3]}, "^unmapped=3; expected a text$"),
             ({"engine": "t", "model": 3}, "^model=3; expected the GGUF file, or a mapping with its path and fingerprint$"),
             ({"engine": "t", "precision": ["f32"]}, r"^precision=\['f32'\]; expected a mapping$"),
+            ({"engine": {"name": 3}}, "^engine: name=3; expected a text$"),
         ):
             with self.assertRaisesRegex(TypeError, message):
                 lockstep.TraceWriter(self.folder / "never", **given)
-        with self.assertRaisesRegex(ValueError, "^n_prompt=-1; expected a whole number from 0 on$"):
-            lockstep.TraceWriter(self.folder / "never", engine="t", n_prompt=-1)
+        for given, message in (
+            ({"engine": "t", "n_prompt": -1}, "^n_prompt=-1; expected a whole number from 0 on$"),
+            ({"engine": "t", "tokens": [1, -5]}, "^tokens: -5 is no token id; expected 0 to 2147483647$"),
+            ({"engine": "t", "sampling": {"seed": float("nan")}}, "^sampling: seed=nan; expected a finite number, a text, or "),
+            ({"engine": ""}, "^engine: the name is missing$"),
+            ({"engine": {"version": "2"}}, "^engine: the name is missing$"),
+            ({"engine": {"nam": "t"}}, "^engine: found the field 'nam', expected name, version, device$"),
+            ({"engine": "t", "model": {"pth": "x"}}, "^model: found the field 'pth', expected file, path, architecture, "),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                lockstep.TraceWriter(self.folder / "never", **given)
         self.assertFalse((self.folder / "never").exists())
+        writer = lockstep.TraceWriter(self.folder / "grown", engine="test", tokens=[1])
+        writer.step(0, {"x": self.numbers(2, 3)})
+        writer.tokens.append(3.7)  # never cut to 3
+        with self.assertRaisesRegex(TypeError, "^tokens: expected whole numbers in a row"):
+            writer.close()
+
+    def test_numbers_of_numpy(self):
+        with lockstep.TraceWriter(self.folder, engine="test", tokens=np.arange(2), n_prompt=np.int64(2),
+                                  sampling={"temperature": np.float32(0.5)}) as trace:  # fmt: skip
+            trace.step(np.int64(0), {"x": self.numbers(2, 3)}, tokens=np.int32(2))
+            trace.tokens.append(np.int64(7))
+        read = lockstep.open_trace(self.folder)
+        self.assertEqual((read.tokens.tolist(), read.n_prompt, read.manifest["sampling"]), ([0, 1, 7], 2, {"temperature": 0.5}))
+
+    def test_experts_may_be_whole_numbers(self):
+        choice = np.array([[3, 0], [7, 1]])
+        kinds = (np.int64, np.int32, np.int16, np.uint8)
+        self.write([(0, {f"blk.{layer}.ffn_choice": choice.astype(kind) for layer, kind in enumerate(kinds)})])
+        trace = lockstep.open_trace(self.folder)
+        for layer in range(len(kinds)):
+            self.assertEqual(trace[f"blk.{layer}.ffn_choice"].dtype, np.float32)
+            np.testing.assert_array_equal(trace[f"blk.{layer}.ffn_choice"], choice)
+        with self.assertRaisesRegex(TypeError, "blk.0.q: values of type int64 cannot be recorded"):
+            with lockstep.TraceWriter(self.folder.with_name("other"), engine="test") as other:
+                other.step(0, {"blk.0.q": choice})
 
     def test_refuses_unknown_precision(self):
         for precision, message in [
@@ -177,7 +224,8 @@ class TraceTest(unittest.TestCase):
             ({"kv": "int8"}, "precision: kv: found 'int8', expected one of f64, f32, f16, bf16, e4m3, e5m2, "
              "e4m3:S, e5m2:S, int8:S with S tensor, row or block1 to block65536"),
             ({"weights": None}, "precision: weights: found None, expected one of f64, "),
-            ({"sums": "f32"}, "precision: found the field 'sums', expected one of compute, activations, kv, weights"),
+            ({"sums": "bf16"}, "precision: sums: found 'bf16', expected one of f32, f16"),
+            ({"sum": "f32"}, "precision: found the field 'sum', expected one of compute, activations, kv, weights, sums"),
         ]:
             with self.assertRaises(ValueError) as raised:
                 lockstep.TraceWriter(self.folder / "new", engine="t", precision=precision)
@@ -185,7 +233,8 @@ class TraceTest(unittest.TestCase):
         self.assertFalse((self.folder / "new").exists())
         for name in ("int8:block0", "int8:block65537", "int8:block\u0661", "e4m3:", "f32:row", "tf32:row", "row"):
             self.assertFalse(_precision.is_known("weights", name), name)
-        names = {"compute": "tf32", "activations": "int8:row", "kv": "e4m3:tensor", "weights": "e5m2:block128"}
+        names = {"compute": "tf32", "activations": "int8:row", "kv": "e4m3:tensor", "weights": "e5m2:block128",
+                 "sums": "f16"}
         self.write([(0, {"x": self.numbers(1, 3)})], precision=names)
         manifest = json.loads((self.folder / "manifest.json").read_text())
         self.assertEqual(manifest["engine"]["precision"], names)

@@ -118,8 +118,9 @@ class ValuesTest(unittest.TestCase):
             np.testing.assert_array_equal(trace.value("blk.0.attn_scores", 0), s[batch])
             self.assertEqual(trace.positions("logits").tolist(), [2, 3])
         self.refused(ValueError, {"embedding": x}, "embedding", "batch of 3", "batch=0")
-        for wrong in (3, -1):
-            self.refused(ValueError, {"embedding": x}, "embedding", f"batch={wrong}", batch=wrong)
+        self.refused(ValueError, {"embedding": x}, "embedding", "batch=3", batch=3)
+        self.refused(ValueError, {"embedding": x}, "batch=-1; expected a whole number from 0 on", batch=-1)
+        self.refused(TypeError, {"embedding": x}, "batch='0'; expected a whole number", batch="0")
 
     def test_shapes_that_do_not_fit_are_told(self):
         x = self.numbers(5, 6)
@@ -140,8 +141,10 @@ class ValuesTest(unittest.TestCase):
                 self.refused(ValueError, {"embedding": x, name: self.numbers(*shape)}, name, *words)
         self.refused(ValueError, {"blk.0.q": self.numbers(1, 5, 6)}, "blk.0.q", "tokens=")
         self.refused(ValueError, {"embedding": np.float32(1)}, "embedding", "[tokens, width]")
-        for wrong in (0, -1, 1.5):
-            self.refused(ValueError, {"embedding": x}, "tokens=", tokens=wrong)
+        for wrong in (0, -1):
+            self.refused(ValueError, {"embedding": x}, f"tokens={wrong}; expected a whole number from 1 on", tokens=wrong)
+        for wrong in (1.5, "5", float("nan")):
+            self.refused(TypeError, {"embedding": x}, f"tokens={wrong!r}; expected a whole number", tokens=wrong)
         self.refused(ValueError, {"embedding": x}, "embedding", "4 tokens", tokens=4)
 
     def test_logits_alone_are_filed_under_the_right_positions(self):

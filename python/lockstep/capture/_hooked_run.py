@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import _checkpoints
 from .._layout import Heads, Layout
-from .._module_names import layer_rules
+from .._module_names import fits, layer_rules
 from .._passes import whole_rows
 from .._values import tensor_to_numpy as to_numpy
 from .._watch import Watcher
@@ -39,7 +39,7 @@ class Run:
         self._layout = Layout(1)
         self._end = 0  # the position after the last of the step
         self._cache: Any = None
-        if not any(names.find(name) for name, _ in model.named_modules()):
+        if not any(fits(names, name) for name, _ in model.named_modules()):
             rules = layer_rules(model)
             if not rules:
                 raise CaptureError(f"architecture '{self.architecture}': no layers were found")
@@ -60,6 +60,7 @@ class Run:
 
     def step(self, tokens: Sequence[int], first: int) -> Dict[str, npt.NDArray[Any]]:
         self.values, self._end, self._layout = {}, first + len(tokens), Layout(len(tokens))
+        self._watcher.begin()
         ids = self._torch.tensor([list(tokens)], device=self.model.device)
         with self._torch.no_grad(), self._watcher.functions_watched():
             output = self.model(input_ids=ids, past_key_values=self._cache, use_cache=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,11 @@ class Model:
         self.path = Path(path)
         if not self.path.is_file():
             raise CaptureError(f"{path}: no such file")
+        if gpu_layers > 0 and not api.llama_supports_gpu_offload():
+            raise CaptureError(
+                "this llama.cpp was built without a GPU; LLAMA_CPP_LIB_PATH may name a folder with a libllama that has one, "
+                "or CMAKE_ARGS=-DGGML_CUDA=ON pip install --force-reinstall --no-cache-dir llama-cpp-python"
+            )
         log = _start(api)
         log.error = ""
         params = api.llama_model_default_params()
@@ -122,7 +127,7 @@ class Run:
         self.model, self.api = model, model.api
         self._checkpoints, self._all_nodes = checkpoints, all_nodes
         self._names: NameMap = load_map("llama.cpp", model.architecture)
-        self._ggml = Ggml(self._library())
+        self._ggml = Ggml(self.api._lib)  # depends on libggml-base, where the functions are
         self._problem: Optional[BaseException] = None
         self._checked = False
         self._place: Tuple[int, int] = (0, 0)  # first position and tokens of the step
@@ -147,12 +152,6 @@ class Run:
         self.context = self.api.llama_init_from_model(model.handle, params)
         if not self.context:
             raise CaptureError(f"llama.cpp cannot make a context of {positions} positions{_start(self.api).reason()}")
-
-    @staticmethod
-    def _library() -> ctypes.CDLL:
-        from llama_cpp import _ggml
-
-        return cast(ctypes.CDLL, _ggml.libggml)  # depends on libggml-base, where the functions are
 
     def close(self) -> None:
         if self.context:
@@ -275,9 +274,9 @@ class Run:
         """What this backend computes with, by the weights that products read."""
         quantized = [kind for kind in self.weights if kind not in ("f32", *_HALVES)]
         halves = [kind for kind in self.weights if kind in _HALVES]
-        if quantized and gpu:
-            activations = "q8_1"
-        elif any(kind.endswith("_K") or (kind.startswith(("iq", "tq")) and kind != "iq4_nl") for kind in quantized):
+        if gpu:
+            return self._gpu_precision("q8_1" if quantized else "by_weight" if halves else "", kv)
+        if any(kind.endswith("_K") or (kind.startswith(("iq", "tq")) and kind != "iq4_nl") for kind in quantized):
             activations = "q8_k"
         elif any(kind in _Q8_1_PARTNERS for kind in quantized):
             activations = "q8_1"
@@ -286,8 +285,17 @@ class Run:
         elif halves:
             activations = "by_weight"
         else:
-            activations = "f16" if gpu else "f32"  # cuBLAS takes tensor cores for single precision too
+            activations = "f32"
         return {"compute": "f32", "activations": activations, "kv": kv}
+
+    @staticmethod
+    def _gpu_precision(activations: str, kv: str) -> Dict[str, str]:
+        """As the CUDA backend works on tensor cores: it reads single precision as TF32, rounds activations to 8 bits
+        (blocks of 32) for quantized weights, and adds up products of f16 numbers in f16 (CUBLAS_COMPUTE_16F)."""
+        precision = {"compute": "tf32", "kv": kv, "sums": "f16"}
+        if activations:
+            precision["activations"] = activations
+        return precision
 
     def context_length(self) -> int:
         """Positions that llama.cpp made room for, which may be more than were asked for."""

@@ -57,6 +57,7 @@ class NameMap:
             if not known & set(rule.not_architectures)
             and (known & set(rule.architectures) or (not rule.architectures and rule.checkpoint not in named))
         ]
+        self.exact: Dict[str, List[Rule]] = {}  # of modules by the names that they have themselves
         self._by_name = [(r, [_pattern(n) for n in r.nodes], [_pattern(n) for n in r.reads]) for r in self.rules]
         self._found: Dict[Tuple[str, ...], List[Tuple[Rule, str]]] = {}
 

@@ -69,7 +69,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                         help="numbers of the KV cache (default f16, as llama.cpp has it)")  # fmt: skip
     parser.add_argument("--flash-attn", action="store_true",
                         help="flash attention, as llama.cpp has it by default: there are no scores then")  # fmt: skip
-    parser.add_argument("--gpu-layers", type=int, default=0, metavar="N", help="layers on the GPU (default 0; 99: all)")
+    parser.add_argument("-ngl", "--gpu-layers", type=int, default=0, metavar="N",
+                        help="layers on the GPU (default 0; 99: all)")  # fmt: skip
     parser.add_argument("--all-nodes", action="store_true",
                         help="also record nodes that the name map does not know, under their own names")  # fmt: skip
     return command.run("llama_cpp", capture, parser.parse_args(arguments))
