@@ -16,7 +16,7 @@ help:
 	@echo 'make wheel      a wheel for pip with all of these, in dist/; make deb: a package for Debian'
 	@echo 'make test       every test that needs no other engine, with sanitizers and fuzzers'
 	@echo 'make test-slow  what takes longer: shipped models with every bug, more points of failure, more'
-	@echo '                random rounds, longer fuzzing, threads under ThreadSanitizer, reports in a browser'
+	@echo '                random rounds, longer fuzzing, whole commands under ThreadSanitizer, reports in a browser'
 	@echo '                (Chromium), suites on Ray and Slurm, the wheel'
 	@echo 'make peer-test  compare with llama.cpp and transformers (downloads them)'
 	@echo 'make fuzz       every reader of outside data for SECONDS=60 each, two at a time; what they'
@@ -60,7 +60,10 @@ test: build
 	cmake --preset asan -DLOCKSTEP_WERROR=$(WERROR)
 	cmake --build --preset asan -j $(JOBS)
 	ctest --preset asan -j $(TESTS_AT_ONCE) $(REPORT)/build-asan/ctest.xml
-	scripts/check_skips build/ctest.xml build-asan/ctest.xml
+	cmake --preset tsan -DLOCKSTEP_WERROR=$(WERROR)
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan -j $(TESTS_AT_ONCE) $(REPORT)/build-tsan/ctest.xml
+	scripts/check_skips build/ctest.xml build-asan/ctest.xml build-tsan/ctest.xml
 
 test-slow: build
 	@scripts/setup chromium
@@ -71,9 +74,8 @@ test-slow: build
 	cmake --build --preset asan -j $(JOBS) --target fuzzers executors_test cli_test
 	ctest --preset asan-slow -j $(TESTS_AT_ONCE)
 	cmake --preset tsan -DLOCKSTEP_WERROR=$(WERROR)
-	cmake --build --preset tsan -j $(JOBS)
-	ctest --preset tsan -j $(TESTS_AT_ONCE) $(REPORT)/build-tsan/ctest.xml
-	scripts/check_skips build-tsan/ctest.xml
+	cmake --build --preset tsan -j $(JOBS) --target lockstep
+	ctest --preset tsan-slow -j $(TESTS_AT_ONCE)
 
 peer-test: build
 	cmake --build --preset release -j $(JOBS) --target all peer_programs
