@@ -160,14 +160,15 @@ struct ExpertsCase {
   int64_t rows = 40, columns = 96;
   int64_t tokens = 37;
   bool bias = false, own_inputs = false;
+  bool ties = false;  // all experts alike: every token takes the first ones
 };
 
 void expert_linear_case(std::vector<OpCase>& out, const ExpertsCase& c) {
   const quant::FormatInfo& info = quant::info(c.format);
   if (c.columns % info.block_values != 0) return;
-  out.push_back({fmt::format("{} of {} experts {} {}x{} on {} tokens{}{}", c.used, c.experts,
+  out.push_back({fmt::format("{} of {} experts {} {}x{} on {} tokens{}{}{}", c.used, c.experts,
                              info.name, c.rows, c.columns, c.tokens, c.bias ? " with bias" : "",
-                             c.own_inputs ? ", an input each" : ""),
+                             c.own_inputs ? ", an input each" : "", c.ties ? ", all the same" : ""),
                  info.block_values > 1 ? Rounding::kQuantized : Rounding::kFloat,
                  [=](CaseBuilder& b) {
                    b.tokens = c.tokens;
@@ -175,7 +176,8 @@ void expert_linear_case(std::vector<OpCase>& out, const ExpertsCase& c) {
                        c.experts, b.weight(c.format, c.experts * c.rows, c.columns, 0.1), {}};
                    if (c.bias) linear.bias = b.weight(Format::kF32, c.experts, c.rows);
                    const op::ValueId x = b.input(c.columns * (c.own_inputs ? c.used : 1));
-                   const op::ValueId choice = b.add(op::Choose{}, {b.input(c.experts)}, c.used);
+                   const op::ValueId choice =
+                       b.add(op::Choose{}, {b.input(c.experts, c.ties ? 0 : 1)}, c.used);
                    b.add(linear, {x, choice}, c.used * c.rows);
                  }});
 }
@@ -197,7 +199,16 @@ void add_experts(std::vector<OpCase>& out) {
     expert_linear_case(
         out, {.format = format, .experts = 1, .used = 1, .rows = 1, .columns = 32, .tokens = 255});
     expert_linear_case(out, {.format = format, .rows = 129, .columns = 255, .tokens = 257});
+    expert_linear_case(out, {.format = format, .rows = 131, .columns = 1024, .tokens = 190});
+    expert_linear_case(
+        out, {.format = format, .columns = 512, .tokens = 130, .own_inputs = true, .ties = true});
+    expert_linear_case(out, {.format = format, .rows = 65, .columns = 232, .tokens = 2});
+    expert_linear_case(out, {.format = format, .rows = 33, .columns = 224, .tokens = 70});
   }
+  for (const quant::FormatInfo& info : quant::all_formats())
+    if (info.decodable)
+      expert_linear_case(
+          out, {.format = info.format(), .experts = 5, .rows = 70, .columns = 768, .bias = true});
   struct Routed {
     int64_t experts, used, groups;
   };
@@ -243,7 +254,7 @@ void attention_case(std::vector<OpCase>& out, op::Attention attention, int64_t t
          b.tokens = tokens;
          op::Attention a = attention;
          a.scale = 1 / std::sqrt(static_cast<double>(a.head_size));
-         if (sinks > 0) a.sinks = b.weight(Format::kF32, 1, a.heads, sinks);
+         if (sinks > 0) a.sinks = b.sinks(a.heads, sinks);
          const op::ValueId q = b.input(a.heads * a.head_size, 2);
          const op::ValueId k = b.input(a.kv_heads * a.head_size);
          const op::ValueId v = b.input(a.kv_heads * a.value_size);
@@ -259,6 +270,10 @@ void add_attentions(std::vector<OpCase>& out) {
     attention_case(out, {.heads = 2, .kv_heads = 2, .head_size = 96, .value_size = 80}, tokens);
     attention_case(out,
                    {.heads = 4, .kv_heads = 2, .head_size = 128, .value_size = 128, .window = 20},
+                   tokens);
+    attention_case(out, {.heads = 3, .kv_heads = 3, .head_size = 192, .value_size = 128}, tokens);
+    attention_case(out,
+                   {.heads = 4, .kv_heads = 2, .head_size = 256, .value_size = 256, .window = 40},
                    tokens);
     attention_case(
         out, {.heads = 2, .kv_heads = 1, .head_size = 32, .value_size = 32, .soft_cap = 5}, tokens);
@@ -294,6 +309,14 @@ op::Weight CaseBuilder::weight(Format format, int64_t rows, int64_t columns, dou
     });
   }
   return {fmt::format("weight {}", storage_.size()), &info, rows, columns, bytes};
+}
+
+op::Weight CaseBuilder::sinks(int64_t heads, double spread) {
+  const op::Weight all = weight(Format::kF32, 1, heads, spread);
+  auto* floats = reinterpret_cast<float*>(storage_.back().data());
+  for (int64_t head = 0; head < heads; ++head)
+    floats[head] = std::copysign(floats[head], head % 2 == 0 ? -1.0f : 1.0f);
+  return all;
 }
 
 op::ValueId CaseBuilder::input(int64_t width, double spread, bool edges) {

@@ -32,6 +32,9 @@ class CaseBuilder {
 
   // A weight in any format that a file may have it in.
   op::Weight weight(quant::Format format, int64_t rows, int64_t columns, double spread = 1);
+  // Sinks of an attention, below and above zero by turns. So some heads always keep probabilities
+  // to compare: what large sinks leave of a score is exp of a rounded difference, or nothing.
+  op::Weight sinks(int64_t heads, double spread);
   // A row of numbers for each position: the way into a program. `edges` puts zeros of both signs,
   // denormals and large numbers among them.
   op::ValueId input(int64_t width, double spread = 1, bool edges = false);
