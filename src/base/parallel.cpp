@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sched.h>
@@ -25,25 +26,41 @@ namespace {
 // takes, so that no work waits for a thread.
 struct Shared {
   const std::function<void()>& work;
-  int64_t wanted;      // more threads
-  int64_t inside = 0;  // threads at work
+  const Shared* part_of;  // the work that began this one; null: none
+  int64_t wanted;         // more threads
+  int64_t inside = 0;     // threads at work
+
+  bool is_part_of(const Shared& other) const {
+    const Shared* each = part_of;
+    while (each != nullptr && each != &other) each = each->part_of;
+    return each != nullptr;
+  }
 };
+
+// What this thread is at.
+thread_local const Shared* current = nullptr;
 
 // Threads that wait for work: starting one for each piece would take longer than many pieces do.
 // They are never joined, and so wait until the process ends.
 class Helpers {
  public:
   void run(const std::function<void()>& work, int64_t helpers) {
-    Shared shared{work, helpers};
+    Shared shared{work, current, helpers};
     std::unique_lock lock(mutex_);
     start(helpers);
     shared_.push_back(&shared);
     for (int64_t i = 0; i < helpers; ++i) work_.notify_one();
+    waiting_.notify_all();
     lock.unlock();
-    work();
+    do_work(shared);
     lock.lock();
     std::erase(shared_, &shared);
-    done_.wait(lock, [&] { return shared.inside == 0; });
+    // The others may have begun work that a thread is wanted for. No other work is joined here: it
+    // might need what the caller holds, such as a lock.
+    while (shared.inside > 0) {
+      Shared* part = find([&](const Shared& each) { return each.is_part_of(shared); });
+      part != nullptr ? join(*part, lock) : waiting_.wait(lock);
+    }
   }
 
  private:
@@ -57,25 +74,36 @@ class Helpers {
   void help() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      const auto found =
-          std::ranges::find_if(shared_, [](const Shared* each) { return each->wanted > 0; });
-      if (found == shared_.end()) {
-        work_.wait(lock);
-        continue;
-      }
-      Shared& shared = **found;
-      --shared.wanted;
-      ++shared.inside;
-      lock.unlock();
-      shared.work();
-      lock.lock();
-      if (--shared.inside == 0) done_.notify_all();
+      Shared* found = find([](const Shared&) { return true; });
+      found != nullptr ? join(*found, lock) : work_.wait(lock);
     }
   }
 
+  template <class Suits>
+  Shared* find(const Suits& suits) const {
+    const auto found = std::ranges::find_if(
+        shared_, [&](const Shared* each) { return each->wanted > 0 && suits(*each); });
+    return found != shared_.end() ? *found : nullptr;
+  }
+
+  void join(Shared& shared, std::unique_lock<std::mutex>& lock) {
+    --shared.wanted;
+    ++shared.inside;
+    lock.unlock();
+    do_work(shared);
+    lock.lock();
+    if (--shared.inside == 0) waiting_.notify_all();
+  }
+
+  static void do_work(const Shared& shared) {
+    const Shared* before = std::exchange(current, &shared);
+    shared.work();
+    current = before;
+  }
+
   std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable done_;
+  std::condition_variable work_;     // helpers without work
+  std::condition_variable waiting_;  // owners whose work is not done
   std::vector<Shared*> shared_;
   int64_t count_ = 0;
 };

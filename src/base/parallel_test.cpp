@@ -1,6 +1,7 @@
 #include "base/parallel.h"
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -36,6 +37,44 @@ TEST(Parallel, WithinOthersAndBesideOthers) {
   for (int i = 0; i < 4; ++i) callers.emplace_back([&] { parallel_for(31, 1, outer, 5); });
   callers.clear();
   EXPECT_EQ(sum, 4 * 257 * (30 * 31 / 2));
+}
+
+// All helpers are at work, one of them at something that a second thread is wanted for. The caller,
+// who has nothing left to do, is that thread.
+TEST(Parallel, WhoWaitsHelpsTheOthers) {
+  constexpr int kThreads = 11;  // more than elsewhere here: so many helpers, and no more
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> arrived{0};
+  std::atomic<bool> begun{false};
+  std::atomic<bool> done{false};
+  std::atomic<bool> helped{false};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto wait_for = [&](const auto& what) {
+    while (!what() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  };
+  const auto with_a_second_thread = [&] {
+    std::atomic<int> together{0};
+    const auto body = [&](int64_t, int64_t) {
+      ++together;
+      wait_for([&] { return together == 2; });
+      if (std::this_thread::get_id() == caller) helped = true;
+    };
+    parallel_for(2, 1, body, 2);
+    done = true;
+  };
+  parallel_for(
+      kThreads, 1,
+      [&](int64_t, int64_t) {
+        ++arrived;
+        if (std::this_thread::get_id() == caller)
+          wait_for([&] { return arrived == kThreads; });
+        else if (!begun.exchange(true))
+          with_a_second_thread();
+        else
+          wait_for([&] { return done.load(); });
+      },
+      kThreads);
+  EXPECT_TRUE(helped);
 }
 
 TEST(Parallel, ThrowsWhatABodyThrew) {
