@@ -34,6 +34,27 @@ double effort_of_op(const op::Op& op, const op::Program& program, double keys) {
   return kOfANumber * width;
 }
 
+// Calls f(op) for the op that makes a value, and those whose results it needs and the trace lacks.
+template <class F>
+void for_each_replayed(const op::Program& program, const trace::Trace& trace, op::ValueId id,
+                       const F& f) {
+  std::vector<const op::Op*> producer(program.values.size());
+  for (const op::Op& op : program.ops)
+    for (const op::ValueId output : op.outputs) producer[static_cast<size_t>(output)] = &op;
+  std::vector<bool> seen(program.values.size());
+  std::vector<op::ValueId> open = {id};
+  while (!open.empty()) {
+    const op::Op& op = *producer[static_cast<size_t>(open.back())];
+    open.pop_back();
+    f(op);
+    for (const op::ValueId input : op.inputs) {
+      if (seen[static_cast<size_t>(input)] || trace.has(program.value(input).name)) continue;
+      seen[static_cast<size_t>(input)] = true;
+      open.push_back(input);
+    }
+  }
+}
+
 // Of this machine, now.
 double products_a_second(int threads) {
   constexpr int64_t kRows = 512;
@@ -60,24 +81,31 @@ double products_a_second(int threads) {
 }  // namespace
 
 double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id) {
-  std::vector<const op::Op*> producer(program.values.size());
-  for (const op::Op& op : program.ops)
-    for (const op::ValueId output : op.outputs) producer[static_cast<size_t>(output)] = &op;
   const double keys = static_cast<double>(trace.positions()) / 2;
-  std::vector<bool> seen(program.values.size());
-  std::vector<op::ValueId> open = {id};
   double effort = 0;
-  while (!open.empty()) {
-    const op::Op& op = *producer[static_cast<size_t>(open.back())];
-    open.pop_back();
-    effort += effort_of_op(op, program, keys);
-    for (const op::ValueId input : op.inputs) {
-      if (seen[static_cast<size_t>(input)] || trace.has(program.value(input).name)) continue;
-      seen[static_cast<size_t>(input)] = true;
-      open.push_back(input);
-    }
-  }
+  for_each_replayed(program, trace, id,
+                    [&](const op::Op& op) { effort += effort_of_op(op, program, keys); });
   return effort;
+}
+
+int64_t bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id,
+                 int64_t positions) {
+  int64_t bytes = 0;
+  for_each_replayed(program, trace, id, [&](const op::Op& op) {
+    if (const auto* linear = std::get_if<op::Linear>(&op.what))
+      bytes += std::ssize(linear->weight.data);
+    if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
+      bytes += std::ssize(experts->weight.data);
+    for (const auto& values : {op.inputs, op.outputs})
+      for (const op::ValueId value : values) {
+        const auto* recorded = trace.checkpoint(program.value(value).name);
+        if (recorded == nullptr) continue;
+        const bool scores = program.value(value).shape == op::Value::Shape::kScores;
+        bytes += positions * program.value(value).width * (scores ? trace.positions() : 1) *
+                 size_bytes(recorded->dtype);
+      }
+  });
+  return bytes;
 }
 
 int64_t positions_within(double seconds, const op::Program& program, int64_t positions,

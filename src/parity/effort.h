@@ -12,6 +12,10 @@ namespace lockstep::parity {
 // it since the trace does not have it.
 double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id);
 
+// Bytes of the model and of the trace that it reads at so many positions, about.
+int64_t bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id,
+                 int64_t positions);
+
 // How many of a trace's positions can be judged in that time on this machine, on both sides.
 int64_t positions_within(double seconds, const op::Program& program, int64_t positions,
                          int threads);

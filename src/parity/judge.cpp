@@ -19,6 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Pages that were read and not yet given back.
+constexpr int64_t kHeldBytes = 256 << 20;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -147,6 +150,7 @@ class Judge {
     double done = 0;
     std::optional<SameRows> same;
     if (sides.size() == 2) same.emplace(*sides[0].side, *sides[1].side, options_.checkpoints);
+    int64_t held_bytes = 0;
     Progress progress("replaying", std::ssize(checkpoints), "checkpoints");
     for (CheckpointResult& result : checkpoints) {
       const auto started = Clock::now();
@@ -169,8 +173,15 @@ class Judge {
       result.seconds += seconds_since(started);
       done += efforts[static_cast<size_t>(&result - checkpoints.data())];
       progress.advance(1, done / total);
-      // Traces and models may be larger than memory; every checkpoint has pages of its own.
+      // Traces and models may be larger than memory. Giving pages back takes long, and the next
+      // checkpoint reads some of them again: not after each.
+      if (id == scope_.ids.end()) continue;
+      for (const Judged& judged : sides)
+        held_bytes += bytes_of(judged.side->forwards.front().program, *judged.side->trace,
+                               id->second, std::ssize(judged.side->replayed));
+      if (held_bytes < kHeldBytes) continue;
       for (const Judged& judged : sides) release_pages(*judged.side);
+      held_bytes = 0;
     }
     for (size_t i = 0; i < sides.size(); ++i) {
       const bool reference = sides[i].judgement == &CheckpointResult::reference;
