@@ -125,7 +125,7 @@ class LinearNoise::AtLeast {
 
   // Of the part's rows and columns; `out` has the biases.
   void write(const exec::f64::Part& part, const Matrix& out, Matrix& variance) const {
-    std::vector<float> some_known;
+    const float* some_known = nullptr;
     if (known_ >= 0 && part.estimates[static_cast<size_t>(known_)].sum == nullptr)
       some_known = find_known(part, out);
     for (int64_t t = part.first_row; t < part.first_row + part.rows; ++t) {
@@ -150,7 +150,7 @@ class LinearNoise::AtLeast {
       if (chance_ >= 0) {
         row.chance = part.estimates[static_cast<size_t>(chance_)].sum + place;
         const float* known = part.estimates[static_cast<size_t>(known_)].sum;
-        row.known = known != nullptr ? known + place : some_known.data() + t * kPanel;
+        row.known = known != nullptr ? known + place : some_known + t * kPanel;
       }
       write_at_least(row);
     }
@@ -161,13 +161,17 @@ class LinearNoise::AtLeast {
  private:
   // What is meant counts from two standard deviations on. Where it makes up the error, as it does
   // in engines that round as they say, it does not count where the error is less. [rows, kPanel],
-  // 0 where it was not looked for; the part has all rows.
-  std::vector<float> find_known(const exec::f64::Part& part, const Matrix& out) const {
+  // 0 where it was not looked for; the part has all rows. Until the thread's next call.
+  const float* find_known(const exec::f64::Part& part, const Matrix& out) const {
     constexpr double kNearlyCounts = 3.5;  // variances of chance
     if (all_known_) all_known_ = false;
     const float* chance = part.estimates[static_cast<size_t>(chance_)].sum;
     const int64_t columns = std::min(part.columns, actual_->columns - part.first_column);
-    std::vector<int64_t> rows[kPanel];  // by column: where it may count
+    // By column: where it may count. Panels are many and small: their room is kept.
+    thread_local std::vector<int64_t> rows[kPanel];
+    thread_local std::vector<float> known;
+    for (std::vector<int64_t>& of_column : rows) of_column.clear();
+    known.assign(static_cast<size_t>(part.rows * kPanel), 0.0F);
     for (int64_t t = 0; t < part.rows; ++t) {
       uint32_t beyond = beyond_chance({.count = columns,
                                        .recorded = actual_->row(t) + part.first_column,
@@ -176,10 +180,9 @@ class LinearNoise::AtLeast {
                                        .limit = kNearlyCounts * of_row(t).chance_scale});
       for (; beyond != 0; beyond &= beyond - 1) rows[std::countr_zero(beyond)].push_back(t);
     }
-    std::vector<float> known(static_cast<size_t>(part.rows * kPanel));
     for (int64_t i = 0; i < columns; ++i)
       exec::f64::estimate_few(*part.panel, i, *prepared_.errors, rows[i], known.data());
-    return known;
+    return known.data();
   }
 
   // Chance's share of the squares of the terms. What it does to inputs next to nothing is left out.
@@ -310,8 +313,11 @@ Matrix LinearNoise::at_least(const Matrix& out, Products& products) const {
   return variance;
 }
 
-LinearNoise::Evaluated LinearNoise::evaluate(Products& products, const Matrix* actual) const {
-  Evaluated out{Matrix(x_.rows, weight_.rows), Matrix(x_.rows, weight_.rows)};
+LinearNoise::Evaluated LinearNoise::evaluate(Products& products, const Matrix* actual,
+                                             Evaluated room) const {
+  Evaluated out = std::move(room);
+  out.value.reshape(x_.rows, weight_.rows);
+  out.at_least.reshape(x_.rows, weight_.rows);
   const Prepared prepared(*this);
   const AtLeast at_least(*this, prepared, actual);
   // Whoever computes in single precision is off by far more than the order of sums makes out.

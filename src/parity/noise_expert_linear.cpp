@@ -98,10 +98,15 @@ Matrix ExpertNoise::at_least(const Matrix& out, Products& products) const {
   return variance;
 }
 
-LinearNoise::Evaluated ExpertNoise::evaluate(Products& products, const Matrix* actual) const {
-  LinearNoise::Evaluated out{Matrix(rows_, columns_), Matrix(rows_, columns_)};
+LinearNoise::Evaluated ExpertNoise::evaluate(Products& products, const Matrix* actual,
+                                             LinearNoise::Evaluated room) const {
+  LinearNoise::Evaluated out = std::move(room);
+  out.all_known = true;
+  out.value.reshape(rows_, columns_);
+  out.at_least.reshape(rows_, columns_);
   // An expert that does not exist gives no number.
   std::ranges::fill(out.value.values, std::numeric_limits<double>::quiet_NaN());
+  std::ranges::fill(out.at_least.values, 0.0);
   on_each(*actual, out.at_least, [&](const Expert& expert, const Matrix& own, Matrix& of_own) {
     auto some = expert.noise.evaluate(products, &own);
     out.all_known = out.all_known && some.all_known;

@@ -22,7 +22,8 @@ class ExpertNoise {
   void find_rows(std::span<const int64_t> rows, const Matrix& out, Matrix& variance) const;
   Matrix at_least(const Matrix& out, Products& products) const;
   // `actual`: all columns.
-  LinearNoise::Evaluated evaluate(Products& products, const Matrix* actual) const;
+  LinearNoise::Evaluated evaluate(Products& products, const Matrix* actual,
+                                  LinearNoise::Evaluated room) const;
 
  private:
   struct Expert {

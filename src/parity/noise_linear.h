@@ -37,14 +37,18 @@ class LinearNoise {
 
   // weight · x + bias, and what its variances are at least, from one decoding of the weight.
   // `actual`: what was recorded, as many columns as there are. Errors that are meant cost the most,
-  // and then are looked for only where an element is further off than chance explains.
+  // and then are looked for only where an element is further off than chance explains. `room`: of a
+  // result that is no longer needed.
   struct Evaluated {
     Matrix value;
     Matrix at_least;
     bool all_known = true;  // false: they were
   };
+  Evaluated evaluate(Products& products, const Matrix* actual, Evaluated room) const;
   Evaluated evaluate(Products& products = exec::f64::cpu_products(),
-                     const Matrix* actual = nullptr) const;
+                     const Matrix* actual = nullptr) const {
+    return evaluate(products, actual, Evaluated());
+  }
 
  private:
   // A row of the weight, decoded.

@@ -21,6 +21,7 @@
 #include "parity/forward.h"
 #include "parity/noise.h"
 #include "parity/noise_experts.h"
+#include "parity/noise_linear.h"
 #include "parity/own_error.h"
 #include "trace/trace.h"
 
@@ -160,18 +161,31 @@ class Replay {
   void compute_rounding(bool whether);
   std::optional<std::vector<OwnError>> judge_recorded(op::ValueId id, Positions positions,
                                                       Settle settle);
-  // `worst_so_far`: of other positions, settled. Where only the worst counts, what is less than
-  // that need not be settled.
+  // The row of a product that looks worst. It is settled when all parts of the positions are known,
+  // since it often shows that no other is worse.
+  struct LooksWorst {
+    OwnError own;
+    Matrix value;  // as it should have been
+  };
+  // What is known of other positions. Where only the worst counts, what is less than that need not
+  // be settled.
+  struct Others {
+    std::optional<OwnError> worst;                     // settled
+    std::optional<LooksWorst>* looks_worst = nullptr;  // null: the worst is to be settled now
+  };
   std::optional<std::vector<OwnError>> judge_some(op::ValueId id, Positions positions,
-                                                  Settle settle,
-                                                  const std::optional<OwnError>& worst_so_far);
+                                                  Settle settle, const Others& others);
   // Experts that tokens chose (replay_choice.cpp).
   std::optional<std::vector<OwnError>> judge_experts_chosen(op::ValueId id, Positions positions);
   std::vector<ExpertScores> scores_of_experts(const op::Op& op, op::ValueId id,
                                               const Estimate& router) const;
   void leave_open_choices(op::ValueId id, Positions positions, Estimate& out);
+  static void keep_worst(const std::vector<OwnError>& rows, const Matrix& value,
+                         std::optional<LooksWorst>& kept);
+  // `replayed`: if it was kept.
   std::optional<std::vector<OwnError>> judge_linear(op::ValueId id, Positions positions,
-                                                    const std::optional<OwnError>& worst_so_far);
+                                                    const Others& others,
+                                                    const Matrix* replayed = nullptr);
   std::vector<int64_t> recorded_of(op::ValueId id, Positions positions) const;
   size_t rows_at_a_time(op::ValueId id, Positions positions) const;
   size_t derived_at_a_time(op::ValueId id) const;
@@ -190,6 +204,7 @@ class Replay {
   Products& products_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
+  LinearNoise::Evaluated room_;  // for the next product's results
   std::map<std::pair<op::ValueId, int64_t>, bool> derived_choices_;  // by position: open or not
   bool rounding_ = true;  // false: values alone are computed
   int64_t end_ = 0;       // after the last position that is being judged

@@ -75,20 +75,41 @@ void Replay::compute_rounding(bool whether) {
 }
 
 std::optional<std::vector<OwnError>> Replay::judge_recorded(op::ValueId id, Positions positions,
-                                                            Settle settle) {
+                                                            Settle settling) {
   const std::vector<int64_t> there = recorded_of(id, positions);
   if (there.empty()) return std::nullopt;
   end_ = there.back() + 1;
   const size_t rows = rows_at_a_time(id, there);
-  std::vector<OwnError> out;
-  std::optional<OwnError> worst;
-  for (size_t first = 0; first < there.size(); first += rows) {
+  std::vector<OwnError> out(there.size());
+  Others others;
+  const auto judge_part = [&](size_t first) {
     const auto some = std::span(there).subspan(first, std::min(rows, there.size() - first));
-    const auto judged = judge_some(id, some, settle, worst);
-    if (!judged) return std::nullopt;
+    const auto judged = judge_some(id, some, settling, others);
+    if (!judged) return false;
     for (const OwnError& own : *judged)
-      if (own.settled && (!worst || own.is_worse_than(*worst))) worst = own;
-    out.insert(out.end(), judged->begin(), judged->end());
+      if (own.settled && (!others.worst || own.is_worse_than(*others.worst))) others.worst = own;
+    std::ranges::copy(*judged, out.begin() + static_cast<std::ptrdiff_t>(first));
+    return true;
+  };
+  std::optional<LooksWorst> looks_worst;
+  for (size_t first = 0; first < there.size(); first += rows) {
+    others.looks_worst = rows < there.size() && !others.worst ? &looks_worst : nullptr;
+    if (!judge_part(first)) return std::nullopt;
+  }
+  if (!looks_worst || (others.worst && !looks_worst->own.is_worse_than(*others.worst))) return out;
+  others.looks_worst = nullptr;
+  const OwnError settled =
+      judge_linear(id, std::span(&looks_worst->own.position, 1), others, &looks_worst->value)
+          ->front();
+  *std::ranges::find(out, settled.position, &OwnError::position) = settled;
+  if (!others.worst || settled.is_worse_than(*others.worst)) others.worst = settled;
+  // What still looks worse than that is settled too.
+  for (size_t first = 0; first < there.size(); first += rows) {
+    const auto part = std::span(out).subspan(first, std::min(rows, there.size() - first));
+    const bool open = std::ranges::any_of(part, [&](const OwnError& own) {
+      return !own.settled && own.is_worse_than(*others.worst);
+    });
+    if (open && !judge_part(first)) return std::nullopt;
   }
   return out;
 }
@@ -129,18 +150,17 @@ std::optional<Replay::Held> Replay::hold(op::ValueId id, Positions positions) {
   return out;
 }
 
-std::optional<std::vector<OwnError>> Replay::judge_some(
-    op::ValueId id, Positions positions, Settle settle,
-    const std::optional<OwnError>& worst_so_far) {
+std::optional<std::vector<OwnError>> Replay::judge_some(op::ValueId id, Positions positions,
+                                                        Settle settling, const Others& others) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   const auto all_recorded = [&](const std::vector<op::ValueId>& ids) {
     return std::ranges::all_of(ids, [&](op::ValueId each) { return recorded(each, positions); });
   };
   const bool product = std::holds_alternative<op::Linear>(op.what);
   const bool of_experts = std::holds_alternative<op::ExpertLinear>(op.what) && all_recorded({id});
-  if (settle == Settle::kWorst && deviation_of(op) == nullptr && (product || of_experts) &&
+  if (settling == Settle::kWorst && deviation_of(op) == nullptr && (product || of_experts) &&
       all_recorded(op.inputs))
-    return judge_linear(id, positions, worst_so_far);
+    return judge_linear(id, positions, others);
   if (std::holds_alternative<op::Choose>(op.what)) return judge_experts_chosen(id, positions);
   const auto held = hold(id, positions);
   if (!held) return std::nullopt;

@@ -44,9 +44,14 @@ class Settling {
     measure(all, false);
   }
 
+  // Before run() none is settled.
+  const std::vector<OwnError>& rows() const { return out_; }
+  const Matrix& value() const { return value_; }
+  bool any_may_be_wrong() const { return std::ranges::any_of(out_, &OwnError::defect); }
+
   // The worst row, whichever it is, and every defect. Rows may be much alike: those that look worst
   // are settled first, more at a time, since each may show that no other is worse.
-  std::vector<OwnError> run() {
+  void run() {
     settle_first(open_rows(), 1);
     find_known();
     std::vector<LinearNoise::Element> elements;
@@ -64,8 +69,10 @@ class Settling {
       settle_first(std::move(left), count);
       count *= 2;
     }
-    return std::move(out_);
   }
+
+  // Of matrices that are no longer needed.
+  LinearNoise::Evaluated room() { return {std::move(value_), std::move(variance_)}; }
 
  private:
   OwnError& row(int64_t r) { return out_[static_cast<size_t>(r)]; }
@@ -130,7 +137,7 @@ class Settling {
   }
 
   const Matrix& actual_;
-  const Matrix value_;
+  Matrix value_;
   Matrix variance_;  // exact where that was asked for, else at least
   const bool all_known_;
   const Noise& noise_;
@@ -144,8 +151,18 @@ class Settling {
 
 }  // namespace
 
-std::optional<std::vector<OwnError>> Replay::judge_linear(
-    op::ValueId id, Positions positions, const std::optional<OwnError>& worst_so_far) {
+void Replay::keep_worst(const std::vector<OwnError>& rows, const Matrix& value,
+                        std::optional<LooksWorst>& kept) {
+  const auto worst = std::ranges::max_element(
+      rows, [](const OwnError& a, const OwnError& b) { return b.is_worse_than(a); });
+  if (kept && !worst->is_worse_than(kept->own)) return;
+  kept = {*worst, Matrix(1, value.columns)};
+  std::copy_n(value.row(worst - rows.begin()), value.columns, kept->value.row(0));
+}
+
+std::optional<std::vector<OwnError>> Replay::judge_linear(op::ValueId id, Positions positions,
+                                                          const Others& others,
+                                                          const Matrix* replayed) {
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   const auto actual = actual_rows(id, positions);
   std::vector<Estimated> inputs;
@@ -164,7 +181,9 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(
   }
   const auto judge = [&](const auto& noise) {
     LinearNoise::Evaluated evaluated;
-    if (arithmetic.compute < kSingle) {
+    if (replayed != nullptr) {
+      evaluated = {*replayed, Matrix(replayed->rows, replayed->columns)};
+    } else if (arithmetic.compute < kSingle) {
       // Our own reference is exact; then nothing has to be granted.
       evaluated.value = exec::f64::evaluate(op.what, values, program_.value(id).width, {}, threads_,
                                             nullptr, products_);
@@ -172,11 +191,16 @@ std::optional<std::vector<OwnError>> Replay::judge_linear(
                                ? Matrix(evaluated.value.rows, evaluated.value.columns)
                                : noise.at_least(evaluated.value, products_);
     } else {
-      evaluated = noise.evaluate(products_, &*actual);
+      evaluated = noise.evaluate(products_, &*actual, std::move(room_));
     }
-    return Settling(*actual, std::move(evaluated), noise, positions, inputs[0]->tainted,
-                    worst_so_far, threads_, products_)
-        .run();
+    Settling settling(*actual, std::move(evaluated), noise, positions, inputs[0]->tainted,
+                      others.worst, threads_, products_);
+    if (others.looks_worst == nullptr || settling.any_may_be_wrong())
+      settling.run();
+    else
+      keep_worst(settling.rows(), settling.value(), *others.looks_worst);
+    room_ = settling.room();
+    return settling.rows();
   };
   if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
     return judge(ExpertNoise(*experts, *values[0], *values[1], arithmetic, threads_));

@@ -222,10 +222,14 @@ void EstimatePanel::take_squares() {
 void EstimatePanel::take_sums_of_squares(int64_t together) {
   const int64_t sums = (columns_ + together - 1) / together;
   others_.assign(static_cast<size_t>(rounded_up(sums, kEstimateBlock) * kPanel), 0.0F);
-  for (int64_t column = 0; column < columns_; ++column) {
-    const float* from = weights_.data() + column * kPanel;
-    float* sum = others_.data() + column / together * kPanel;
-    for (int64_t r = 0; r < kPanel; ++r) sum[r] += from[r] * from[r];
+  for (int64_t i = 0; i < sums; ++i) {
+    float sum[kPanel] = {};  // in registers
+    const int64_t end = std::min(columns_, (i + 1) * together);
+    for (int64_t column = i * together; column < end; ++column) {
+      const float* from = weights_.data() + column * kPanel;
+      for (int64_t r = 0; r < kPanel; ++r) sum[r] += from[r] * from[r];
+    }
+    std::copy_n(sum, kPanel, others_.data() + i * kPanel);
   }
   takes_others_ = true;
 }
