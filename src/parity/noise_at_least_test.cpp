@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -15,6 +16,14 @@ constexpr std::pair<const char*, const char*> kArithmetics[] = {
     {"f32", "f32"},  {"f32", "f16"},       {"f32", "bf16"},
     {"f32", "i16"},  {"f32", "by_weight"}, {"f64", "f64"},
     {"f32", "tf32"}, {"f32", "e4m3:row"},  {"f32", "int8:block32"}};
+
+// What another product left behind.
+LinearNoise::Evaluated used_room() {
+  LinearNoise::Evaluated out{Matrix(40, 50), Matrix(3, 70), false};
+  std::ranges::fill(out.value.values, std::nan(""));
+  std::ranges::fill(out.at_least.values, std::nan(""));
+  return out;
+}
 
 TEST(NoiseAtLeast, IsNeverMoreThanTheNoiseAndUsuallyNearlyAll) {
   Random random(fresh_seed());
@@ -74,7 +83,8 @@ TEST(NoiseAtLeast, WhatIsMeantIsLookedForWhereItCounts) {
         for (int64_t r = 0; r < width; ++r)
           actual.row(t)[r] = out.row(t)[r] + random.gaussian() * 2 * std::sqrt(exact.row(t)[r]);
       actual.row(3)[width / 2] = std::nan("");
-      const LinearNoise::Evaluated evaluated = noise.evaluate(exec::f64::cpu_products(), &actual);
+      const LinearNoise::Evaluated evaluated =
+          noise.evaluate(exec::f64::cpu_products(), &actual, used_room());
       const double size = std::sqrt(static_cast<double>(columns));  // of a product
       for (int64_t t = 0; t < out.rows; ++t)
         for (int64_t r = 0; r < out.columns; ++r) {
@@ -145,7 +155,8 @@ TEST(NoiseAtLeast, ExpertsAreAsTheirOwnProducts) {
         EXPECT_EQ(few.row(row)[column], exact.row(row)[column]);
 
       if (a.compute < kSingle) continue;
-      const LinearNoise::Evaluated evaluated = noise.evaluate(exec::f64::cpu_products(), &out);
+      const LinearNoise::Evaluated evaluated =
+          noise.evaluate(exec::f64::cpu_products(), &out, used_room());
       for (size_t i = 0; i < out.values.size(); ++i) {
         EXPECT_NEAR(evaluated.value.values[i], out.values[i], 1e-13);
         EXPECT_LE(evaluated.at_least.values[i], exact.values[i]);
@@ -153,7 +164,7 @@ TEST(NoiseAtLeast, ExpertsAreAsTheirOwnProducts) {
       // An expert that does not exist has no result.
       choice.row(2)[1] = kExperts;
       const ExpertNoise lacking(all, x, choice, a, 1);
-      const Matrix value = lacking.evaluate(exec::f64::cpu_products(), &out).value;
+      const Matrix value = lacking.evaluate(exec::f64::cpu_products(), &out, used_room()).value;
       EXPECT_TRUE(std::isnan(value.row(2)[kRows]));
       EXPECT_FALSE(std::isnan(value.row(2)[0]));
     }

@@ -62,6 +62,8 @@ class Replay {
   size_t group_rows(op::ValueId id, std::span<const int64_t> positions) const {
     return rows_at_a_time(id, positions);
   }
+  // Of values that are judged, instead of the number that is right for the memory of a machine.
+  void judge_numbers_at_a_time(int64_t count) { judged_at_a_time_ = count; }
   // Of the trace nothing else is read from now on.
   void use_only(const std::set<std::string>& names);
   // Recorded, or computed from what was.
@@ -107,6 +109,7 @@ class Replay {
   static constexpr int kSamples = 2;
   // Numbers of values that were not recorded which are kept for reuse.
   static constexpr int64_t kKept = 1 << 25;
+  static constexpr int64_t kJudgedAtATime = 1 << 23;
 
   static bool is_scores(const op::Value& value) { return value.shape == op::Value::Shape::kScores; }
 
@@ -204,6 +207,7 @@ class Replay {
   Products& products_;
   std::map<std::pair<op::ValueId, std::vector<int64_t>>, Estimated> derived_;  // kept for reuse
   int64_t derived_numbers_ = 0;
+  int64_t judged_at_a_time_ = kJudgedAtATime;
   LinearNoise::Evaluated room_;  // for the next product's results
   std::map<std::pair<op::ValueId, int64_t>, bool> derived_choices_;  // by position: open or not
   bool rounding_ = true;  // false: values alone are computed

@@ -11,7 +11,6 @@ namespace {
 
 // Numbers of a value that are judged at a time, fewer where others must be computed for it. Each
 // takes 8 bytes in some matrices at a time.
-constexpr int64_t kJudgedAtATime = 1 << 23;
 constexpr int64_t kDerivedAtATime = 1 << 22;
 
 // Of the differences in one row, over those that are finite.
@@ -51,7 +50,7 @@ size_t Replay::derived_at_a_time(op::ValueId id) const {
 size_t Replay::rows_at_a_time(op::ValueId id, Positions positions) const {
   const op::Value& value = program_.value(id);
   const int64_t columns = value.width * (is_scores(value) ? positions.back() + 1 : 1);
-  auto rows = static_cast<size_t>(std::max<int64_t>(1, kJudgedAtATime / columns));
+  auto rows = static_cast<size_t>(std::max<int64_t>(1, judged_at_a_time_ / columns));
   const op::Op& op = *producer_[static_cast<size_t>(id)];
   if (!std::ranges::all_of(op.inputs,
                            [&](op::ValueId input) { return recorded(input, positions); }))

@@ -2,6 +2,7 @@
 // checkpoint must be the same.
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "lab.h"
@@ -54,11 +55,13 @@ class SettleTest : public testing::TestWithParam<const char*> {
     program_ = lab_.program(job_);
   }
 
-  void expect_same(const trace::Trace& trace, const std::string& what) {
+  // `at_a_time`: numbers that are judged together; 0: as many as always.
+  void expect_same(const trace::Trace& trace, const std::string& what, int64_t at_a_time = 0) {
     const auto forwards = parity::forwards_of(lab_.model(), trace);
     ASSERT_TRUE(forwards.ok());
     Replay replay(forwards->front(), trace.manifest().engine.precision, trace, job_.tokens, "all",
                   2);
+    if (at_a_time > 0) replay.judge_numbers_at_a_time(at_a_time);
     std::vector<int64_t> positions;
     for (int64_t p = 0; p < trace.positions(); ++p) positions.push_back(p);
     int64_t unsettled = 0;
@@ -97,7 +100,12 @@ TEST_P(SettleTest, WhatIsToldIsTheSame) {
                           {.name = "pairwise", .order = parity::Order::kPairwise},
                           {.name = "bf16", .activations = DType::kBF16, .kv = DType::kBF16},
                           {.name = "int8", .int8 = true}};
-  for (const Style& style : styles) expect_same(lab_.record(job_, style, program_), style.name);
+  for (const Style& style : styles) {
+    const trace::Trace trace = lab_.record(job_, style, program_);
+    expect_same(trace, style.name);
+    for (const int64_t rows : {1, 2, 9})
+      expect_same(trace, fmt::format("{}, {} positions at a time", style.name, rows), rows * 256);
+  }
 }
 
 TEST_P(SettleTest, AlsoWhereSomethingIsWrong) {
@@ -114,6 +122,8 @@ TEST_P(SettleTest, AlsoWhereSomethingIsWrong) {
   const auto wrong = trace::Trace::open(folder);
   ASSERT_TRUE(wrong.ok());
   expect_same(*wrong, "wrong");
+  for (const int64_t rows : {1, 2, 9})
+    expect_same(*wrong, fmt::format("wrong, {} positions at a time", rows), rows * 256);
 }
 
 // Computes some products on the CPU, wrong ones among them, and then no more.
