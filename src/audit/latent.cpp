@@ -21,7 +21,10 @@ struct LatentShape {
 
 std::optional<LatentShape> shape_of(const gguf::Tensor& whole, const gguf::Tensor& keys,
                                     const gguf::Tensor& values) {
-  if (whole.dims.size() != 2 || keys.dims.size() < 2 || values.dims.size() < 2) return std::nullopt;
+  const auto is_stack = [](const gguf::Tensor& t) {
+    return t.dims.size() == 2 || t.dims.size() == 3;
+  };
+  if (whole.dims.size() != 2 || !is_stack(keys) || !is_stack(values)) return std::nullopt;
   const auto heads = [](const gguf::Tensor& t) { return t.dims.size() > 2 ? t.dims[2] : 1; };
   const LatentShape shape{keys.dims[1], keys.dims[0], values.dims[1], heads(keys)};
   const bool fits = whole.dims[0] == shape.row && values.dims[0] == shape.row &&

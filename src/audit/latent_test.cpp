@@ -92,6 +92,19 @@ TEST(AuditLatent, WhatIsWrongIsTold) {
   other.tensors[0].dims = {latent.still * latent.heads, latent.row, 1};
   EXPECT_EQ(verdict_of(tensors_of(latent.in_one(Format::kF32), other).at("blk.0.attn_kv_b.weight")),
             "missing");
+  // Nor are more numbers than the whole has, in a dimension more.
+  for (const size_t which : {0U, 1U}) {
+    Model more = latent.in_two(Format::kF32);
+    Model::Made& part = more.tensors[which];
+    part.dims.push_back(2);
+    const std::vector<std::byte> once = part.data;
+    part.data.insert(part.data.end(), once.begin(), once.end());
+    for (const auto& [a, b] : {std::pair(latent.in_one(Format::kF32), more),
+                               std::pair(more, latent.in_one(Format::kF32))}) {
+      const auto verdict = verdict_of(tensors_of(a, b).at("blk.0.attn_kv_b.weight"));
+      EXPECT_TRUE(verdict == "missing" || verdict == "extra") << verdict;
+    }
+  }
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ std::optional<NameParts> split_name(const std::string& name) {
                    name.substr(last)};
 }
 
-// The names that the parts of a tensor have where it is in parts.
-std::vector<std::string> part_names(const gguf::Tensor& tensor) {
+// The names that the parts of a tensor have where it is in parts, which are at most `most`.
+std::vector<std::string> part_names(const gguf::Tensor& tensor, size_t most) {
   std::vector<std::string> names;
   const std::optional<NameParts> name = split_name(tensor.name);
   if (!name) return names;
@@ -47,7 +47,7 @@ std::vector<std::string> part_names(const gguf::Tensor& tensor) {
     if (name->stem == fused.whole)
       for (const std::string_view part : fused.parts)
         names.push_back(fmt::format("{}{}{}", name->before, part, name->behind));
-  if (tensor.dims.size() != 3) return names;
+  if (tensor.dims.size() != 3 || static_cast<size_t>(tensor.dims[2]) > most) return names;
   for (const std::string_view stem : kExperts)
     if (name->stem == fmt::format("{}_exps", stem))
       for (int64_t expert = 0; expert < tensor.dims[2]; ++expert)
@@ -59,7 +59,7 @@ std::vector<std::string> part_names(const gguf::Tensor& tensor) {
 // that do not make up this one.
 std::vector<gguf::Tensor> cut(const gguf::Tensor& tensor, const gguf::File& own,
                               const gguf::File& other) {
-  const std::vector<std::string> names = part_names(tensor);
+  const std::vector<std::string> names = part_names(tensor, other.tensors().size());
   const bool is_vector = tensor.dims.size() == 1;
   const int64_t width = is_vector ? 1 : tensor.dims[0];
   const int64_t block = tensor.format->block_values;
