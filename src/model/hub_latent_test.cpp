@@ -1,4 +1,5 @@
-// Folders of gpt-oss and DeepSeek: weights in other orders, experts in four bits.
+// Folders of gpt-oss and DeepSeek: weights in other orders, experts in four bits. Folders of
+// StableLM: norms of single heads.
 #include <cmath>
 
 #include "hub/test_folder.h"
@@ -29,6 +30,41 @@ class HubOrders : public HubFolder {
     return path_.string() + ": tensor '" + name + "': " + rest;
   }
 };
+
+// The norms of heads have no bias, also where a row is a single head.
+TEST_F(HubOrders, NormsOfHeadsHaveNoBias) {
+  constexpr int64_t kSize = 4;
+  config_["model_type"] = "stablelm";
+  config_.erase("head_dim");
+  config_["layer_norm_eps"] = 1e-5;
+  config_["partial_rotary_factor"] = 0.5;
+  for (const int64_t heads : {1, 3}) {
+    const int64_t width = heads * kSize;
+    config_["num_attention_heads"] = heads;
+    config_["hidden_size"] = width;
+    tensors_.clear();
+    put("model.embed_tokens.weight", {kVocabulary, width});
+    put("lm_head.weight", {kVocabulary, width});
+    for (const char* part : {"weight", "bias"}) {
+      put(fmt::format("model.norm.{}", part), {width});
+      put_layers(fmt::format("input_layernorm.{}", part), {width});
+      put_layers(fmt::format("post_attention_layernorm.{}", part), {width});
+    }
+    const std::vector<std::pair<const char*, int64_t>> projections = {
+        {"q", heads}, {"k", kKvHeads}, {"v", kKvHeads}};
+    for (const auto& [name, count] : projections)
+      put_layers(fmt::format("self_attn.{}_proj.weight", name), {count * kSize, width});
+    put_layers("self_attn.o_proj.weight", {width, width});
+    put_layers("mlp.gate_proj.weight", {kHidden, width});
+    put_layers("mlp.up_proj.weight", {kHidden, width});
+    put_layers("mlp.down_proj.weight", {width, kHidden});
+    expect_runs();
+    for (int64_t head = 0; head < heads; ++head)
+      put_layers(fmt::format("self_attn.q_layernorm.norms.{}.weight", head), {kSize});
+    put_layers("self_attn.k_layernorm.norms.0.weight", {kSize});
+    expect_runs();
+  }
+}
 
 class HubGptOss : public HubOrders {
  protected:

@@ -62,8 +62,19 @@ op::ValueId ProgramBuilder::slice(ValueId in, const std::string& name, int64_t f
   return add(op::Slice{first}, {in}, value(name, width));
 }
 
+op::ValueId ProgramBuilder::norm(ValueId in, const std::string& name, const std::string& weight) {
+  op::Norm what = norm_by(weight, config_.width, 1);
+  if (arch_.norm == op::Norm::Kind::kLayer)
+    what.bias = bias(weight, config_.width, arch_.norm_bias);
+  return add(what, {in}, value(name, config_.width));
+}
+
 op::ValueId ProgramBuilder::norm(ValueId in, const std::string& name, const std::string& weight,
                                  int64_t width, int64_t group, int64_t weights) {
+  return add(norm_by(weight, group, weights), {in}, value(name, width));
+}
+
+op::Norm ProgramBuilder::norm_by(const std::string& weight, int64_t group, int64_t weights) {
   op::Norm what;
   what.kind = arch_.norm;
   what.group = group;
@@ -71,9 +82,7 @@ op::ValueId ProgramBuilder::norm(ValueId in, const std::string& name, const std:
   const std::string tensor = prefix() + weight + ".weight";
   what.weight =
       weights > 1 ? weights_.vectors(tensor, weights, group) : weights_.vector(tensor, group);
-  if (arch_.norm == op::Norm::Kind::kLayer && width == group)
-    what.bias = bias(weight, group, arch_.norm_bias);
-  return add(what, {in}, value(name, width));
+  return what;
 }
 
 }  // namespace lockstep::model

@@ -43,12 +43,14 @@ class ProgramBuilder {
 
   ValueId slice(ValueId in, const std::string& name, int64_t first, int64_t width);
 
-  // `weights`: how many groups have a weight of their own, 1 where all share one.
+  // Of the stream, with its bias where the architecture has one.
+  ValueId norm(ValueId in, const std::string& name, const std::string& weight);
+  // Of each group of a row. `weights`: how many groups have a weight of their own, 1 where all
+  // share one.
   ValueId norm(ValueId in, const std::string& name, const std::string& weight, int64_t width,
                int64_t group, int64_t weights);
-  ValueId norm(ValueId in, const std::string& name, const std::string& weight) {
-    return norm(in, name, weight, config_.width, config_.width, 1);
-  }
+
+  op::Norm norm_by(const std::string& weight, int64_t group, int64_t weights);
 
   const Config& config_;
   const Architecture& arch_;
