@@ -335,13 +335,12 @@ class Reader {
       LS_TRY(std::string text, pair[0].text());
       LS_TRY(const double score, pair[1].number());
       const auto id = static_cast<int64_t>(scores.size());
-      LS_TRY_VOID(add_token(item, id, std::move(text), TokenType::kNormal));
-      if (id >= rows_) break;
+      LS_TRY_VOID(add_token(item, id, text, TokenType::kNormal));
       scores.push_back(score);
       in_model_.insert(id);
-      model_ids_.insert_or_assign(tokens_.back(), id);  // of equal texts the last counts
+      model_ids_.insert_or_assign(std::move(text), id);  // of equal texts the last counts
     }
-    const auto count = static_cast<int64_t>(scores.size());
+    const int64_t count = std::min(static_cast<int64_t>(scores.size()), rows_);
     LS_TRY_VOID(read_added());
     if (!rules.unknown || *rules.unknown >= count)
       return model_["unk_id"].wrong(fmt::format("an id below {}, the tokens", count));

@@ -199,7 +199,7 @@ TEST(TokenizerJson, WhatWouldMakeOtherTokensIsNamed) {
   nothing["normalizer"] = {{"type", "Strip"}};
   EXPECT_EQ(with(nothing, "/added_tokens/1/content", " "),
             "t.json: added_tokens[1].content: found \" \", expected a text of which the normalizer "
-            "leaves something");
+            "leaves 1 to 4096 bytes (it leaves 0)");
 }
 
 TEST(TokenizerJson, StepsAfterByteLevelSeeItsLetters) {
@@ -297,6 +297,18 @@ TEST(TokenizerJson, OfUnigram) {
   ASSERT_TRUE(floats.ok());
   EXPECT_EQ(std::ranges::find(*floats, "tokenizer.lockstep.scores", &gguf::Entry::key),
             floats->end());
+}
+
+// Added tokens are counted from all tokens on, also from those that the model has no rows for.
+TEST(TokenizerJson, UnigramMayHaveMoreTokensThanTheModelHasRows) {
+  const auto entries = read(unigram(), 3);
+  ASSERT_TRUE(entries.ok()) << entries.error().message;
+  EXPECT_EQ(list<std::string>(*entries, "tokens"), (Texts{"<unk>", "<0x0A>", "a"}));
+  EXPECT_EQ(list<float>(*entries, "scores"), (std::vector<float>{0, -9.5F, -1.1F}));
+  json tokenizer = unigram();
+  tokenizer["model"]["unk_id"] = 3;
+  EXPECT_EQ(read(tokenizer, 3).error().message,
+            "t.json: model.unk_id: found 3, expected an id below 3, the tokens");
 }
 
 TEST(TokenizerJson, WhatIsWrongInUnigramIsNamed) {
