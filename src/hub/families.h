@@ -95,10 +95,11 @@ struct Family {
   bool root_of_head = false;       // "query_pre_attn_scalar" must be the head's size
   int64_t scaled_by_width = 0;     // the same, but in models of so many layers width / heads
   int64_t unrotated_period = 0;    // "no_rope_layers" must be the last of each so many
-  bool may_be_parallel =
-      false;                 // "use_parallel_residual" says so, and no second norm is there then
-  bool rope_needed = false;  // an object for it: transformers assumes YaRN without
-  bool yarn_whole_pairs = true;  // what "truncate" must be
+  bool rope_needed = false;        // an object for it: transformers assumes YaRN without
+  bool yarn_whole_pairs = true;    // what "truncate" must be
+
+  // Where "use_parallel_residual" is true, layers have no second norm.
+  bool may_be_parallel = false;
 
   bool latent = false;           // keys and values are made from one short row
   bool sigmoid_experts = false;  // scores of experts are sigmoids, and have groups
