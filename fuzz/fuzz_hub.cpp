@@ -1,5 +1,5 @@
 // config.json, the index and tokenizer.json of a folder of the hub, on any text: the first byte
-// chooses.
+// chooses. What stands behind the first 0 of a tokenizer.json is a text for it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -9,6 +9,40 @@
 #include "hub/tensors.h"
 #include "hub/tokenizer_json.h"
 #include "hub/weights_files.h"
+#include "tokenizer/tokenizer.h"
+
+namespace {
+
+using namespace lockstep;
+
+// What is read makes a tokenizer, or an error; its ids are those of its tokens.
+void try_tokenizer(std::string_view input) {
+  const size_t end = input.find('\0');
+  auto entries = hub::read_tokenizer(input.substr(0, end), "fuzz", 1000);
+  if (!entries.ok()) {
+    LS_CHECK(entries.error().message.starts_with("fuzz: "));
+    return;
+  }
+  gguf::Assembly parts;
+  parts.path = "fuzz";
+  parts.metadata = *std::move(entries);
+  const auto file = gguf::File::assemble(std::move(parts));
+  LS_CHECK(file.ok(), "{}", file.error().message);
+  const auto tokens = tokenizer::Tokenizer::load(*file);
+  if (!tokens.ok()) {
+    LS_CHECK(tokens.error().message.starts_with("fuzz: "), "{}", tokens.error().message);
+    return;
+  }
+  const std::string text =
+      "Ab <s>\u00e9 \u2581\xff"
+      "12" +
+      std::string(end == input.npos ? "" : input.substr(end));
+  for (const bool special : {false, true})
+    for (const tokenizer::TokenId id : (*tokens)->encode(text, {.parse_special = special}))
+      LS_CHECK(id >= 0 && id < (*tokens)->size(), "{} of {}", id, (*tokens)->size());
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep::hub;
@@ -20,8 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (data[0] == 't') {
-    const auto entries = read_tokenizer(text, "fuzz", 1000);
-    if (!entries.ok()) LS_CHECK(entries.error().message.starts_with("fuzz: "));
+    try_tokenizer(text);
     return 0;
   }
   const auto config = read_config(text, "fuzz");

@@ -1,4 +1,4 @@
-// Any bytes through two small vocabularies: no crash, and byte-level text comes back as it was.
+// Any bytes through small vocabularies: no crash, and byte-level text comes back as it was.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -35,6 +35,7 @@ void run(std::string_view input) {
       make(small_byte_pairs("qwen2")), make(small_byte_pairs("tekken")),
       make(small_byte_pairs("deepseek-llm"))};
   static const std::unique_ptr<Tokenizer> pieces = make(small_sentence_pieces());
+  static const std::unique_ptr<Tokenizer> unigram = make(small_unigram());
   if (input.empty()) return;
   // The first byte chooses the vocabulary and the options; the rest is text.
   const auto choice = static_cast<uint8_t>(input[0]);
@@ -45,6 +46,7 @@ void run(std::string_view input) {
   LS_CHECK(chosen.decode(ids, true) == text, "the text did not come back");
   stream(chosen, ids);
   stream(*pieces, pieces->encode(text, options));
+  stream(*unigram, unigram->encode(text, options));
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ Result<Charsmap> Charsmap::read(std::string_view bytes, const std::string& sourc
   out.texts_ = bytes.substr(4 + size);
   if (const size_t bad = find_invalid_utf8(out.texts_); bad != std::string::npos)
     return error("{}: found bytes that are no UTF-8 at {}, expected texts", source, 4 + size + bad);
+  constexpr size_t kMostBytes = 1000;  // what a character becomes: SentencePiece's have 33 at most
+  if (const size_t longest = out.longest_becomes(); longest > kMostBytes)
+    return error("{}: found a text of {} bytes, expected at most {}", source, longest, kMostBytes);
   return out;
 }
 

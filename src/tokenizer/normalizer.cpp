@@ -152,6 +152,8 @@ double Normalizer::Step::growth() const {
       return ratio(to.size(), 2);
     case Kind::kPrecompiled:
       return ratio(map->longest_becomes(), 1);
+    case Kind::kPrepend:
+      return ratio(to.size() + 1, 1);  // each piece between added tokens gets it
     default:
       return 1;  // a form lengthens a text once
   }
@@ -191,6 +193,9 @@ Normalizer& Normalizer::operator=(Normalizer&&) noexcept = default;
 Result<Normalizer> Normalizer::read(const JsonReader& part) {
   Normalizer out;
   LS_TRY_VOID(add_steps(part, out.steps_));
+  constexpr size_t kMostSteps = 64;  // each takes time for every text
+  if (out.steps_.size() > kMostSteps)
+    return part.wrong(fmt::format("at most {} steps", kMostSteps));
   // A few steps that lengthen would fill any memory.
   constexpr double kMostGrowth = 1000;
   double growth = 1;

@@ -73,6 +73,28 @@ TEST(Normalizer, StepsMustNotFillTheMemory) {
       << read.error().message;
 }
 
+// Nor may what is put before a text, since added tokens cut a text into as many as it has letters.
+TEST(Normalizer, WhatIsPutBeforeHasALimitToo) {
+  const auto problem = [](size_t size) {
+    const json part = {{"type", "Prepend"}, {"prepend", std::string(size, 'x')}};
+    const auto read = Normalizer::read(JsonReader(part, "n"));
+    return read.ok() ? "" : read.error().message;
+  };
+  EXPECT_EQ(problem(999), "");
+  EXPECT_NE(problem(1000).find("at most 1000 times as long"), std::string::npos);
+}
+
+TEST(Normalizer, StepsMustNotTakeForever) {
+  const auto problem = [](size_t count) {
+    const json part = {{"type", "Sequence"},
+                       {"normalizers", json::array_t(count, {{"type", "Lowercase"}})}};
+    const auto read = Normalizer::read(JsonReader(part, "n"));
+    return read.ok() ? "" : read.error().message;
+  };
+  EXPECT_EQ(problem(64), "");
+  EXPECT_EQ(problem(65), "n: document: found an object of 2, expected at most 64 steps");
+}
+
 // A trie of one entry, "ab": the root's children begin at 1, so 'a' stands at 1 ^ 'a'.
 std::string small_map() {
   std::vector<uint32_t> units(256, 0);
@@ -105,6 +127,9 @@ TEST(Charsmap, BadBytesAreErrorsOrNoEntries) {
   EXPECT_EQ(Charsmap::read(std::string("\x08\0\0\0\0\0\0\0", 8), "m").error().message,
             "m: found a trie of 8 bytes, expected a multiple of 4 of at most 4");
   EXPECT_FALSE(Charsmap::read(std::string("\0\0\0\0\xff", 5), "m").ok());
+  EXPECT_TRUE(Charsmap::read(std::string(4, '\0') + std::string(1000, 'x'), "m").ok());
+  EXPECT_EQ(Charsmap::read(std::string(4, '\0') + std::string(1001, 'x'), "m").error().message,
+            "m: found a text of 1001 bytes, expected at most 1000");
   EXPECT_FALSE(Charsmap::read(std::string(4, '\0'), "m")->shortest("a"));
   // Every byte of a whole map, damaged in turn: no entry lies outside.
   const std::string good = small_map();
@@ -145,6 +170,61 @@ TEST(Pipeline, CutsAsTheStepsSay) {
   EXPECT_EQ(cuts({{"type", "Metaspace"}, {"add_prefix_space", false}, {"split", false}}, "a b"),
             (Texts{"a\u2581b"}));
   EXPECT_EQ(cuts({{"type", "Metaspace"}}, ""), Texts{});
+}
+
+std::string problem_of_rules(const json& root) {
+  const auto rules = read_rules(JsonReader(root, "r"));
+  return rules.ok() ? "" : rules.error().message;
+}
+
+TEST(Pipeline, HasALimitOfSteps) {
+  const auto problem = [](size_t count) {
+    const json steps = json::array_t(count, {{"type", "WhitespaceSplit"}});
+    return problem_of_rules({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}});
+  };
+  EXPECT_EQ(problem(64), "");
+  EXPECT_EQ(problem(65), "r: pre_tokenizer: found an object of 2, expected at most 64 steps");
+}
+
+// What is searched for in every text is what the normalizer made of a token.
+TEST(Pipeline, NormalizedTokensHaveALimit) {
+  const auto problem = [](size_t letters) {
+    return problem_of_rules(
+        {{"normalizer",
+          {{"type", "Replace"},
+           {"pattern", {{"String", "a"}}},
+           {"content", std::string(512, 'b')}}},
+         {"added_tokens",
+          {{{"id", 0}, {"content", std::string(letters, 'a')}, {"normalized", true}}}}});
+  };
+  EXPECT_EQ(problem(8), "");
+  EXPECT_EQ(problem(9),
+            "r: added_tokens[0].content: found \"aaaaaaaaa\", expected a text of which the "
+            "normalizer leaves 1 to 4096 bytes (it leaves 4608)");
+}
+
+// Tokens of white space that take all white space around them: each stretch is walked over once.
+TEST(Pipeline, WhiteSpaceIsTakenInOneWalk) {
+  constexpr size_t kSpaces = 400'000;
+  for (const bool before : {false, true}) {
+    const json root = {{"added_tokens",
+                        {{{"id", 3},
+                          {"content", " "},
+                          {"normalized", false},
+                          {"lstrip", before},
+                          {"rstrip", true}}}}};
+    const auto rules = read_rules(JsonReader(root, "r"));
+    ASSERT_TRUE(rules.ok());
+    std::deque<std::string> made;
+    const std::string text = "a" + std::string(kSpaces, ' ') + "b";
+    const std::vector<Fragment> found = Pipeline(*rules, 9).run(text, true, made);
+    // Without `lstrip` each space takes the rest back from the one before.
+    ASSERT_EQ(found.size(), before ? 3U : kSpaces + 2);
+    EXPECT_EQ(found[0].text, "a");
+    EXPECT_EQ(found[1].token, 3);
+    EXPECT_EQ(found[1].text.size(), kSpaces);
+    EXPECT_EQ(found.back().text, "b");
+  }
 }
 
 }  // namespace

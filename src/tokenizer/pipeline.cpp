@@ -182,9 +182,14 @@ std::vector<Fragment> Pipeline::Finder::split(std::string_view text, bool parse_
     size_t begin = at, end = at + size;
     at = end;
     if (token->special && !parse_special) continue;
+    // Up to `done` all is white space, if a token before took it: it is not walked over again.
     if (token->strip_before)
-      begin = std::max(done, begin - white_space_after(text.substr(0, begin)));
-    if (token->strip_after) end += white_space_before(text.substr(end));
+      begin = std::max(done, begin) -
+              (begin > done ? white_space_after(text.substr(done, begin - done)) : 0);
+    if (token->strip_after) {
+      end = std::max(done, end);
+      end += white_space_before(text.substr(end));
+    }
     if (begin > done) out.push_back({text.substr(done, begin - done)});
     if (end > begin) out.push_back({text.substr(begin, end - begin), token->id});
     done = end;  // a token of white space within what the last one took gives some of it back

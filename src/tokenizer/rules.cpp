@@ -9,6 +9,7 @@ namespace lockstep::tokenizer {
 namespace {
 
 constexpr int64_t kMostIds = std::numeric_limits<TokenId>::max() / 2;
+constexpr size_t kMostBytes = 4096;  // of an added token: each is searched for in every text
 
 Result<bool> flag_or(const JsonReader& reader, bool otherwise) {
   return reader.present() ? reader.boolean() : Result<bool>(otherwise);
@@ -25,7 +26,6 @@ Result<AddedToken> read_added(const JsonReader& item) {
   LS_TRY(token.strip_after, flag_or(item["rstrip"], false));
   LS_TRY(const bool word, flag_or(item["single_word"], false));
   if (word) return item["single_word"].wrong("false");
-  constexpr size_t kMostBytes = 4096;  // each is searched for in every text
   if (token.text.size() > kMostBytes)
     return item["content"].wrong(fmt::format("at most {} bytes", kMostBytes));
   return token;
@@ -163,14 +163,19 @@ Result<Rules> read_rules(const JsonReader& root) {
   // The hub's library finds nothing everywhere, and cuts the text there.
   for (size_t i = 0; i < out.added.size(); ++i) {
     const AddedToken& token = out.added[i];
-    if (token.normalized && !token.text.empty() && out.normalizer.apply(token.text).empty()) {
-      LS_TRY(const std::vector<JsonReader> items, root["added_tokens"].items());
-      return items[i]["content"].wrong("a text of which the normalizer leaves something");
-    }
+    if (!token.normalized || token.text.empty()) continue;
+    const size_t left = out.normalizer.apply(token.text).size();
+    if (left > 0 && left <= kMostBytes) continue;
+    LS_TRY(const std::vector<JsonReader> items, root["added_tokens"].items());
+    return items[i]["content"].wrong(fmt::format(
+        "a text of which the normalizer leaves 1 to {} bytes (it leaves {})", kMostBytes, left));
   }
   if (root["pre_tokenizer"].present()) {
     LS_TRY(out.byte_level, find_byte_level(root["pre_tokenizer"], true, out.prefix_space));
     if (!out.byte_level) LS_TRY_VOID(add_cuts(root["pre_tokenizer"], out));
+    constexpr size_t kMostCuts = 64;
+    if (out.cuts.size() > kMostCuts)
+      return root["pre_tokenizer"].wrong(fmt::format("at most {} steps", kMostCuts));
   }
   LS_TRY(out.before, read_ids(root["before"]));
   LS_TRY(out.after, read_ids(root["after"]));

@@ -77,7 +77,7 @@ class VocabTokenizer final : public Tokenizer {
       return error("{}: add_bos_token is set, but no bos_token_id", vocab_.origin);
     if (adds_eos_ && !vocab_.special.eos)
       return error("{}: add_eos_token is set, but no eos_token_id", vocab_.origin);
-    if (vocab_.rules) return take_around(*vocab_.rules);
+    if (vocab_.rules) return take_ids(*vocab_.rules);
     if (adds_bos_) before_ = {*vocab_.special.bos};
     if (adds_eos_) after_ = {*vocab_.special.eos};
     return {};
@@ -144,14 +144,17 @@ class VocabTokenizer final : public Tokenizer {
   bool adds_space() const override { return adds_space_; }
 
  private:
-  Result<void> take_around(const Rules& rules) {
+  Result<void> take_ids(const Rules& rules) {
     before_ = rules.before;
     after_ = rules.after;
-    for (const auto* list : {&before_, &after_})
-      for (const TokenId id : *list)
-        if (!is_known(id))
-          return error("{}: {}: found the id {}, expected one below the {} tokens", vocab_.origin,
-                       kRulesKey, id, size());
+    std::vector<TokenId> made = before_;
+    made.insert(made.end(), after_.begin(), after_.end());
+    if (rules.unknown) made.push_back(*rules.unknown);
+    for (const TokenId id : made)
+      if (!is_known(id))
+        return error("{}: {}: found the id {}, expected one below the {} tokens", vocab_.origin,
+                     kRulesKey, id, size());
+    adds_bos_ = !before_.empty() && before_.front() == vocab_.special.bos;
     return {};
   }
 

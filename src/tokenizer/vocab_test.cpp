@@ -42,6 +42,49 @@ TEST(Vocab, IdsMustBeInRange) {
   }
 }
 
+// Ids that rules name become tokens of a text: whoever computes with them must find them.
+TEST(Vocab, IdsOfRulesMustBeInRange) {
+  for (Vocab vocab : {small_byte_pairs(), small_sentence_pieces(), small_unigram()}) {
+    const auto size = static_cast<TokenId>(vocab.tokens.size());
+    const auto with = [&](const auto& set, TokenId id) {
+      Rules rules;
+      rules.unknown = 0;
+      set(rules, id);
+      vocab.rules = std::make_shared<const Rules>(std::move(rules));
+      return failure(vocab);
+    };
+    const std::string expected = fmt::format(
+        "small: tokenizer.lockstep.rules: found the id {}, expected one below the {} "
+        "tokens",
+        size, size);
+    const auto unknown = [](Rules& rules, TokenId id) { rules.unknown = id; };
+    const auto before = [](Rules& rules, TokenId id) { rules.before = {0, id}; };
+    const auto after = [](Rules& rules, TokenId id) { rules.after = {id, 0}; };
+    EXPECT_EQ(with(unknown, size), expected);
+    EXPECT_EQ(with(before, size), expected);
+    EXPECT_EQ(with(after, size), expected);
+    EXPECT_EQ(with(unknown, size - 1), "");
+    EXPECT_EQ(with(before, size - 1), "");
+    EXPECT_EQ(with(after, size - 1), "");
+  }
+}
+
+// Whatever the other keys say: a caller takes BOS off what encode() gave.
+TEST(Vocab, RulesDecideAboutBos) {
+  for (const bool asked : {false, true})
+    for (const bool put : {false, true}) {
+      Vocab vocab = small_byte_pairs();
+      vocab.add_bos = asked;
+      Rules rules;
+      if (put) rules.before = {*vocab.special.bos};
+      vocab.rules = std::make_shared<const Rules>(std::move(rules));
+      const auto made = Tokenizer::create(std::move(vocab));
+      ASSERT_TRUE(made.ok()) << made.error().message;
+      EXPECT_EQ((*made)->adds_bos(), put);
+      EXPECT_EQ((*made)->encode("").size(), put ? 1U : 0U);
+    }
+}
+
 TEST(Vocab, AskingForTokensThatAreNotNamed) {
   Vocab vocab = small_byte_pairs();
   vocab.special = {};
