@@ -156,6 +156,11 @@ TEST(HubTokenizers, WithoutAllBytesACharacterIsUnknown) {
     EXPECT_EQ(id, 256);
     const TokenIds expected = fused ? TokenIds{257, 0, 257, 0} : TokenIds{257, 0, 0, 257, 0};
     EXPECT_EQ(load(source)->encode("a\u00e9\u00e9a\u00e9"), expected);
+    // Also where one is the end of a word, and the other the start of the next.
+    source["model"]["vocab"].erase("<0x81>");
+    source["model"]["vocab"]["+"] = 1 + 0x81;
+    const TokenIds words = fused ? TokenIds{257, 0, 257} : TokenIds{257, 0, 0, 0, 257};
+    EXPECT_EQ(load(source)->encode("a\u00e9\u2581\u00e9a"), words);
   }
   // Of the byte level, a byte.
   for (const bool fused : {false, true}) {

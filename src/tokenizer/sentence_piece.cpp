@@ -96,6 +96,9 @@ class SentencePieceEncoder final : public Encoder {
     fuse_unknown_ = rules.fuse_unknown;
     for (unsigned byte = 0; byte < 256; ++byte)
       byte_ids_[byte] = rules.byte_fallback ? map_.find(fmt::format("<0x{:02X}>", byte)) : kNoToken;
+    // Unknown characters at the end of a word and at the start of the next are one token.
+    if (fuse_unknown_ && std::ranges::find(byte_ids_, kNoToken) != byte_ids_.end())
+      words_are_apart_ = false;
     for (size_t id = 0; id < vocab_.tokens.size(); ++id) {
       const std::string_view token = vocab_.tokens[id];
       for (size_t at = 0; at < token.size() && of_texts_[id];) {
