@@ -176,6 +176,29 @@ TEST(HubTokenizers, WithoutAllBytesACharacterIsUnknown) {
   }
 }
 
+// Where no token stands for them, unknown characters are gone before the others merge.
+TEST(HubTokenizers, WithoutAnUnknownTokenCharactersVanish) {
+  json source = pieces_of({"a", "b", "\u2581", "ab", "\u2581\u2581"}, {"ab", "\u2581\u2581"});
+  source["model"].erase("unk_token");
+  for (const char* byte : {"<0xA9>", "<0xC3>"}) {
+    const int id = source["model"]["vocab"][byte].get<int>();
+    source["model"]["vocab"].erase(byte);
+    source["model"]["vocab"][byte + 1] = id;  // a token in its place
+  }
+  const auto tokens = load(source);
+  EXPECT_EQ(tokens->encode("a\u00e9\u00e9b"), TokenIds{260});
+  EXPECT_EQ(tokens->encode("\u2581\u00e9\u2581"), TokenIds{261});
+  EXPECT_EQ(tokens->encode("\u00e9"), TokenIds{});
+  EXPECT_EQ(tokens->encode("a\u2581b"), (TokenIds{257, 259, 258}));
+  const auto bytes =
+      load({{"model",
+             {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}},
+            {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}}});
+  EXPECT_EQ(bytes->encode("axxb"), TokenIds{2});
+  EXPECT_EQ(bytes->encode("xa"), TokenIds{0});
+  EXPECT_EQ(bytes->encode("x"), TokenIds{});
+}
+
 json unigram_of(const json& added, const json& normalizer, const char* prefix) {
   json vocabulary = json::array();
   for (const char* token : {"<unk>", "a", "b", " ", "\u2581"}) vocabulary.push_back({token, -1.5});

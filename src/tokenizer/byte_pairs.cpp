@@ -50,6 +50,7 @@ class BytePairEncoder final : public Encoder {
     encoder->whole_words_ = pre->whole_words;
     encoder->of_texts_ = tokens_of_texts(vocab);
     if (vocab.rules) encoder->unknown_ = vocab.special.unknown;
+    encoder->loses_unknown_ = vocab.rules && !encoder->unknown_;
     encoder->fuse_unknown_ = vocab.rules && vocab.rules->fuse_unknown;
     LS_TRY_VOID(encoder->read_merges(vocab));
     return std::unique_ptr<Encoder>(std::move(encoder));
@@ -88,6 +89,7 @@ class BytePairEncoder final : public Encoder {
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
     std::string spelled;
+    std::string known;
   };
 
   // Real files have merges whose parts or results are no tokens; llama.cpp merges by text, so such
@@ -146,6 +148,13 @@ class BytePairEncoder final : public Encoder {
     std::vector<Candidate>& heap = scratch.heap;
     symbols.clear();
     heap.clear();
+    if (loses_unknown_) {  // what no token can express is gone before the others merge
+      scratch.known.clear();
+      for (const char c : word)
+        if (byte_ids_[static_cast<uint8_t>(c)] < size_) scratch.known += c;
+      word = scratch.known;
+      if (word.empty()) return;
+    }
     const auto count = static_cast<int64_t>(word.size());
     for (int64_t i = 0; i < count; ++i) {
       const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
@@ -206,6 +215,7 @@ class BytePairEncoder final : public Encoder {
   std::vector<bool> of_texts_;      // [id]
   std::optional<TokenId> unknown_;  // of a tokenizer.json
   bool fuse_unknown_ = false;
+  bool loses_unknown_ = false;  // there is no token for what is unknown
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ class SentencePieceEncoder final : public Encoder {
         continue;
       }
       if (vocab_.rules) {  // the text has its marks
-        encode_marked(fragment.text, out);
+        encode_marked(loses_unknown_ ? without_unknown(fragment.text) : fragment.text, out);
         continue;
       }
       std::string marked = add_space_prefix_ && after_special ? " " : "";
@@ -96,9 +96,11 @@ class SentencePieceEncoder final : public Encoder {
     fuse_unknown_ = rules.fuse_unknown;
     for (unsigned byte = 0; byte < 256; ++byte)
       byte_ids_[byte] = rules.byte_fallback ? map_.find(fmt::format("<0x{:02X}>", byte)) : kNoToken;
-    // Unknown characters at the end of a word and at the start of the next are one token.
-    if (fuse_unknown_ && std::ranges::find(byte_ids_, kNoToken) != byte_ids_.end())
-      words_are_apart_ = false;
+    if (std::ranges::find(byte_ids_, kNoToken) != byte_ids_.end()) {
+      // Unknown characters at the end of a word and at the start of the next are one token.
+      words_are_apart_ &= !fuse_unknown_;
+      loses_unknown_ = !vocab_.special.unknown;
+    }
     for (size_t id = 0; id < vocab_.tokens.size(); ++id) {
       const std::string_view token = vocab_.tokens[id];
       for (size_t at = 0; at < token.size() && of_texts_[id];) {
@@ -112,6 +114,23 @@ class SentencePieceEncoder final : public Encoder {
   TokenId find(std::string_view text) const {
     const TokenId id = map_.find(text);
     return id != kNoToken && of_texts_[static_cast<size_t>(id)] ? id : kNoToken;
+  }
+
+  bool has_bytes(std::string_view text) const {
+    return std::ranges::all_of(
+        text, [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] != kNoToken; });
+  }
+
+  // Characters that no token can express are gone before the others merge.
+  std::string without_unknown(std::string_view text) const {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      const std::string_view piece =
+          text.substr(at, static_cast<size_t>(announced_length(text[at])));
+      if (find(piece) != kNoToken || has_bytes(piece)) out += piece;
+      at += piece.size();
+    }
+    return out;
   }
 
   void queue(std::string_view text, const std::vector<Piece>& symbols, int64_t left,
@@ -210,8 +229,7 @@ class SentencePieceEncoder final : public Encoder {
       out.push_back(id);
       return;
     }
-    const auto is_known = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] != kNoToken; };
-    if (vocab_.rules && !std::ranges::all_of(piece, is_known)) {
+    if (vocab_.rules && !has_bytes(piece)) {
       after_unknown = true;
       if (vocab_.special.unknown && !fused) out.push_back(*vocab_.special.unknown);
       return;
@@ -228,6 +246,7 @@ class SentencePieceEncoder final : public Encoder {
   bool words_are_apart_ = true;
   bool only_tokens_merge_ = false;  // where that makes a difference
   bool fuse_unknown_ = false;
+  bool loses_unknown_ = false;     // there is no token for what is unknown
   std::vector<bool> of_texts_;     // [id]
   std::vector<TokenId> byte_ids_;  // [byte]; kNoToken where the vocabulary cannot express it
 };
