@@ -11,13 +11,32 @@ namespace {
 using model::Config;
 using nlohmann::ordered_json;
 
+bool always(const gguf::File&, const Config&) {
+  return true;
+}
+
 // A key of the architecture, and what the forward pass takes where the file has none.
 struct KeyMeaning {
   std::string_view key;
   ordered_json (*assumed)(const Config&);  // null: nothing can be assumed
   // Where neither file has it: whether it says anything about this model.
   bool (*matters)(const Config&) = [](const Config&) { return true; };
+  // Whether the forward pass looks at it: converters write some keys for all models.
+  bool (*used)(const gguf::File&, const Config&) = always;
 };
+
+bool has_rms_norms(const gguf::File&, const Config& c) {
+  return c.arch->norm == op::Norm::Kind::kRms;
+}
+bool has_layer_norms(const gguf::File& file, const Config& c) {
+  return !has_rms_norms(file, c);
+}
+bool extends_context(const gguf::File& file, const Config& c) {
+  return c.rope.yarn.has_value() || file.tensor("rope_factors_long.weight") != nullptr;
+}
+bool has_experts(const Config& c) {
+  return c.experts.count > 0;
+}
 
 bool rotates(const Config& c) {
   return c.arch->positions != model::Architecture::Positions::kLearned;
@@ -50,6 +69,11 @@ ordered_json position_factor(const Config& c) {
   return c.rope.position_scale > 0 ? 1 / c.rope.position_scale : 1;
 }
 
+// GGUF's number of it.
+ordered_json gating_function(const Config& c) {
+  return c.experts.scoring == op::Scoring::kSigmoid ? 2 : 1;
+}
+
 constexpr KeyMeaning kMeanings[] = {
     {"block_count", nullptr},
     {"context_length", nullptr},
@@ -62,8 +86,10 @@ constexpr KeyMeaning kMeanings[] = {
     {"attention.key_length_mla", [](const Config& c) { return ordered_json(c.head_size); }, never},
     {"attention.value_length_mla", [](const Config& c) { return ordered_json(c.value_size); },
      never},
-    {"attention.layer_norm_rms_epsilon", nullptr},
-    {"attention.layer_norm_epsilon", nullptr},
+    {"attention.q_lora_rank", [](const Config& c) { return ordered_json(c.latent.queries); },
+     never},
+    {.key = "attention.layer_norm_rms_epsilon", .assumed = nullptr, .used = has_rms_norms},
+    {.key = "attention.layer_norm_epsilon", .assumed = nullptr, .used = has_layer_norms},
     {"attention.scale", [](const Config& c) { return ordered_json(c.attention_scale); }},
     {"attention.sliding_window", [](const Config& c) { return ordered_json(c.window); },
      has_window},
@@ -85,7 +111,8 @@ constexpr KeyMeaning kMeanings[] = {
     {"rope.scaling.attn_factor", [](const Config& c) { return ordered_json(c.rope.magnitude); },
      rotates},
     {"rope.scaling.original_context_length",
-     [](const Config& c) { return ordered_json(c.rope_original_context); }, has_yarn},
+     [](const Config& c) { return ordered_json(c.rope_original_context); }, has_yarn,
+     extends_context},
     {"rope.scaling.yarn_beta_fast",
      [](const Config& c) { return ordered_json(c.rope.yarn ? c.rope.yarn->beta_fast : 32.0); },
      has_yarn},
@@ -94,6 +121,20 @@ constexpr KeyMeaning kMeanings[] = {
      has_yarn},
     {"expert_count", [](const Config&) { return ordered_json(0); }, never},
     {"expert_used_count", [](const Config&) { return ordered_json(0); }, never},
+    {"expert_feed_forward_length",
+     [](const Config& c) { return ordered_json(c.experts.feed_forward); }, has_experts},
+    {"expert_shared_feed_forward_length",
+     [](const Config& c) { return ordered_json(c.experts.shared_feed_forward); }, never},
+    {"expert_gating_func", gating_function, has_experts},
+    {"expert_weights_norm", [](const Config& c) { return ordered_json(c.experts.normalize); },
+     has_experts},
+    {"expert_weights_scale", [](const Config& c) { return ordered_json(c.experts.scale); },
+     has_experts},
+    {"expert_group_count", [](const Config& c) { return ordered_json(c.experts.groups); }, never},
+    {"expert_group_used_count", [](const Config& c) { return ordered_json(c.experts.groups_used); },
+     never},
+    {"leading_dense_block_count",
+     [](const Config& c) { return ordered_json(c.experts.dense_layers); }, never},
     {"vocab_size", [](const Config& c) { return ordered_json(c.vocabulary); }, never},
 };
 
@@ -118,6 +159,9 @@ struct ReadFile {
   ordered_json assumed(const KeyMeaning& meaning) const {
     if (meaning.assumed == nullptr || config.arch == nullptr) return nullptr;
     return meaning.assumed(config);
+  }
+  bool uses(const KeyMeaning& meaning) const {
+    return config.arch == nullptr || meaning.used(file, config);
   }
   bool matters(const KeyMeaning& meaning) const {
     return config.arch != nullptr && meaning.assumed != nullptr && meaning.matters(config);
@@ -151,6 +195,7 @@ std::optional<KeyAudit> audit_meaning(const KeyMeaning& meaning, const ReadFile&
   row.b = b.value(meaning.key);
   if (row.a.is_null() && row.b.is_null() && !a.matters(meaning) && !b.matters(meaning))
     return std::nullopt;
+  if (!a.uses(meaning) && !b.uses(meaning)) return std::nullopt;
   if (row.a.is_null()) row.assumed_a = a.assumed(meaning);
   if (row.b.is_null()) row.assumed_b = b.assumed(meaning);
   row.verdict = judge_key(row);

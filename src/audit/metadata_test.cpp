@@ -110,6 +110,82 @@ TEST(AuditMetadata, EveryNumberOfTheForwardPassCounts) {
   }
 }
 
+// What converters write for models that do not look at it.
+TEST(AuditMetadata, KeysThatNothingReadsDoNotCount) {
+  const auto with = [](const char* arch, const char* key, std::optional<Value> value) {
+    std::vector<Entry> out = {{"general.architecture", {std::string(arch)}},
+                              {fmt::format("{}.embedding_length", arch), {uint32_t{64}}},
+                              {fmt::format("{}.context_length", arch), {uint32_t{256}}},
+                              {fmt::format("{}.attention.head_count", arch), {uint32_t{4}}}};
+    if (value) out.push_back({fmt::format("{}.{}", arch, key), *value});
+    return out;
+  };
+  const auto counts = [&](const char* arch, const char* key, const Value& value) {
+    const auto without = with(arch, key, {});
+    return !unequal(audited(with(arch, key, value), without)).empty();
+  };
+  constexpr const char* kRms = "attention.layer_norm_rms_epsilon";
+  constexpr const char* kLayer = "attention.layer_norm_epsilon";
+  EXPECT_TRUE(counts("llama", kRms, {1e-5f}));
+  EXPECT_FALSE(counts("llama", kLayer, {1e-5f}));
+  EXPECT_FALSE(counts("starcoder2", kRms, {1e-5f}));
+  EXPECT_TRUE(counts("starcoder2", kLayer, {1e-5f}));
+  EXPECT_TRUE(counts("unheard-of", kRms, {1e-5f}));
+  constexpr const char* kOriginal = "rope.scaling.original_context_length";
+  EXPECT_FALSE(counts("phi3", kOriginal, {uint32_t{4096}}));
+  auto yarn = with("llama", kOriginal, Value{uint32_t{64}});
+  auto without = with("llama", kOriginal, {});
+  for (auto* side : {&yarn, &without}) {
+    set(*side, "llama.rope.scaling.type", {std::string("yarn")});
+    set(*side, "llama.rope.scaling.factor", {4.0f});
+  }
+  EXPECT_EQ(unequal(audited(yarn, without)),
+            Texts{"llama.rope.scaling.original_context_length missing"});
+}
+
+TEST(AuditMetadata, OfExpertsItIsKnownWhatIsAssumed) {
+  std::vector<Entry> plain = {{"general.architecture", {std::string("deepseek2")}},
+                              {"deepseek2.embedding_length", {uint32_t{64}}},
+                              {"deepseek2.feed_forward_length", {uint32_t{128}}},
+                              {"deepseek2.attention.head_count", {uint32_t{4}}},
+                              {"deepseek2.expert_count", {uint32_t{8}}},
+                              {"deepseek2.expert_used_count", {uint32_t{2}}}};
+  const std::pair<const char*, Value> usual[] = {
+      {"expert_gating_func", {uint32_t{1}}},
+      {"expert_weights_norm", {false}},
+      {"expert_weights_scale", {1.0f}},
+      {"expert_group_count", {uint32_t{1}}},
+      {"expert_group_used_count", {uint32_t{1}}},
+      {"expert_feed_forward_length", {uint32_t{128}}},
+      {"expert_shared_feed_forward_length", {uint32_t{0}}},
+      {"leading_dense_block_count", {uint32_t{0}}},
+  };
+  const std::pair<const char*, Value> unusual[] = {
+      {"expert_gating_func", {uint32_t{2}}},
+      {"expert_weights_norm", {true}},
+      {"expert_weights_scale", {2.5f}},
+      {"expert_group_count", {uint32_t{2}}},
+      {"expert_feed_forward_length", {uint32_t{16}}},
+      {"expert_shared_feed_forward_length", {uint32_t{16}}},
+      {"leading_dense_block_count", {uint32_t{1}}},
+  };
+  const auto with = [&](const char* key, const Value& value) {
+    auto out = plain;
+    set(out, fmt::format("deepseek2.{}", key), value);
+    return out;
+  };
+  for (const auto& [key, value] : usual) {
+    const std::string whole = fmt::format("deepseek2.{}", key);
+    EXPECT_EQ(row(audited(plain, with(key, value)), whole).verdict, KeyVerdict::kAssumed) << key;
+  }
+  for (const auto& [key, value] : unusual) {
+    const std::string whole = fmt::format("deepseek2.{}", key);
+    const auto rows = audited(plain, with(key, value));
+    EXPECT_EQ(row(rows, whole).verdict, KeyVerdict::kMissing) << key;
+    EXPECT_FALSE(row(rows, whole).assumed_a.is_null()) << key;
+  }
+}
+
 TEST(AuditMetadata, AnotherSpellingIsTheSame) {
   auto a = llama_entries(), b = llama_entries();
   set(a, "llama.attention.head_count_kv", {uint64_t{2}});
