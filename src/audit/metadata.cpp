@@ -34,6 +34,10 @@ bool has_layer_norms(const gguf::File& file, const Config& c) {
 bool extends_context(const gguf::File& file, const Config& c) {
   return c.rope.yarn.has_value() || file.tensor("rope_factors_long.weight") != nullptr;
 }
+// Whether a layer is parallel is told by its norms in all models that we know.
+bool is_parallel_by_key(const gguf::File&, const Config&) {
+  return false;
+}
 bool has_experts(const Config& c) {
   return c.experts.count > 0;
 }
@@ -94,6 +98,7 @@ constexpr KeyMeaning kMeanings[] = {
     {"attention.sliding_window", [](const Config& c) { return ordered_json(c.window); },
      has_window},
     {"attention.sliding_window_pattern", windowed_layers, has_window},
+    {.key = "use_parallel_residual", .assumed = nullptr, .used = is_parallel_by_key},
     {"attn_logit_softcapping", [](const Config& c) { return ordered_json(c.score_cap); },
      [](const Config& c) { return c.score_cap > 0; }},
     {"final_logit_softcapping", [](const Config& c) { return ordered_json(c.logit_cap); },

@@ -131,6 +131,8 @@ TEST(AuditMetadata, KeysThatNothingReadsDoNotCount) {
   EXPECT_FALSE(counts("starcoder2", kRms, {1e-5f}));
   EXPECT_TRUE(counts("starcoder2", kLayer, {1e-5f}));
   EXPECT_TRUE(counts("unheard-of", kRms, {1e-5f}));
+  EXPECT_FALSE(counts("stablelm", "use_parallel_residual", {false}));
+  EXPECT_TRUE(counts("gptneox", "use_parallel_residual", {false}));
   constexpr const char* kOriginal = "rope.scaling.original_context_length";
   EXPECT_FALSE(counts("phi3", kOriginal, {uint32_t{4096}}));
   auto yarn = with("llama", kOriginal, Value{uint32_t{64}});

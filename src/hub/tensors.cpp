@@ -299,8 +299,8 @@ Result<Recipes> plan(const Config& config, const StoredWeights& weights,
   return recipes;
 }
 
-// GGUF files have no key for it: that the norm before the feed-forward part is there, or not,
-// tells.
+// Engines do not read a key of GGUF files for it: that the norm before the feed-forward part is
+// there, or not, tells.
 Result<void> check_parallel(const Config& config, const Recipes& recipes,
                             const std::string& source) {
   for (int64_t layer = 0; config.parallel && layer < config.layers; ++layer) {
