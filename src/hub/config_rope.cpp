@@ -187,10 +187,10 @@ Result<void> read_windowed(const Settings& in, const JsonReader& object, double 
   const RopeSettings rope(in, object);
   LS_TRY(const std::string type, rope.type());
   if (type != "default") return rope.at("rope_type").wrong("default, in layers with a window");
-  const bool gemma = in.family().architecture == "gemma3";
+  const double usual = in.family().windowed_rope_base;
   LS_TRY(const std::optional<double> older, in.real("rope_local_base_freq"));
   LS_TRY(const std::optional<double> own, rope.real("rope_theta"));
-  keys.real("rope.freq_base_swa", own.value_or(older.value_or(gemma ? 10000 : base)));
+  keys.real("rope.freq_base_swa", own.value_or(older.value_or(usual > 0 ? usual : base)));
   return {};
 }
 

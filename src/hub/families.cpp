@@ -471,6 +471,7 @@ constexpr Family kFamilies[] = {
      .tied = true,
      .rope_base = 1000000,
      .own_windowed_rope = true,
+     .windowed_rope_base = 10000,
      .root_of_head = true,
      .scaled_by_width = 62,
      .always_window = true,

@@ -92,6 +92,7 @@ struct Family {
   double rope_base = 10000;
   double rotary_part = 1;
   bool own_windowed_rope = false;  // windowed layers rotate by a base of their own
+  double windowed_rope_base = 0;   // where config.json does not say; 0: as other layers
   bool root_of_head = false;       // "query_pre_attn_scalar" must be the head's size
   int64_t scaled_by_width = 0;     // the same, but in models of so many layers width / heads
   int64_t unrotated_period = 0;    // "no_rope_layers" must be the last of each so many
