@@ -618,6 +618,29 @@ TEST_F(ModelTest, RequiredBiasesAreRequired) {
   EXPECT_SAYS(failure(d), "tensor blk.1.attn_k.bias is missing; expected shape [6]");
 }
 
+// One head of keys: its norm is as wide as the row, and yet has no bias.
+TEST_F(ModelTest, NormsOfSingleHeadsHaveNoBias) {
+  Draft d = draft("stablelm");
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    d.tensor(fmt::format("{}attn_q_norm.weight", layer)).dims = {6, 7};
+    d.tensor(fmt::format("{}attn_k_norm.weight", layer)).dims = {6};
+  }
+  const auto model = load(d);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const op::Program program = *model->program(8);
+  int of_heads = 0;
+  for (const op::Op& op : program.ops) {
+    const auto* norm = std::get_if<op::Norm>(&op.what);
+    if (norm == nullptr) continue;
+    const bool head = norm->group == 6;
+    of_heads += head;
+    EXPECT_EQ(norm->bias.has_value(), !head) << norm->weight.name;
+  }
+  EXPECT_EQ(of_heads, 4);
+  d.tensor("blk.1.attn_k_norm.bias").dims = {6};
+  EXPECT_SAYS(failure(d), "tensor blk.1.attn_k_norm.bias [6] has no place in this architecture");
+}
+
 TEST_F(ModelTest, TiedOutputUsesTheEmbeddingTable) {
   Draft d = draft("llama");
   d.erase_tensor("output.weight");

@@ -60,6 +60,7 @@ CASES = [
     ("glm4", "glm4", {}, 60, 60),
     ("stablelm", "stablelm", {}, 60, 60),
     ("stablelm, norms of heads", "stablelm", {"qk_layernorm": True, "use_qkv_bias": False}, 60, 60),
+    ("stablelm, a norm of one head of keys", "stablelm", {"qk_layernorm": True, "num_key_value_heads": 1}, 60, 60),
     ("stablelm, side by side", "stablelm", {"use_parallel_residual": True, "qk_layernorm": True}, 60, 60),
     ("phi2", "phi2", {}, 60, 60),
     ("starcoder2", "starcoder2", {}, 60, 60),
