@@ -3,10 +3,12 @@
 Both ways are written here from the meaning of the formats, so that they share nothing with either engine's code.
 """
 
+import contextlib
 import math
 
 import gguf
 import numpy as np
+import safetensors.torch  # noqa: F401: its table of types is made when it is imported, so not within in_double()
 import torch
 import transformers
 
@@ -156,11 +158,24 @@ def farthest(ours, theirs, bound):
     return worst_name, worst
 
 
+@contextlib.contextmanager
+def in_double():
+    """Norms, rotations, softmax and routers too, which transformers computes in single precision whatever the model's type."""
+    single, same, method = torch.float32, torch.float, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float32, torch.float, torch.Tensor.float = single, same, method
+
+
 def random_model(config, seed):
     """In double precision; the weights are single-precision numbers, so that an F32 file holds them exactly."""
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager", experts_implementation="eager"
-    ).eval()
+    with in_double():  # frequencies of the rotation
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", experts_implementation="eager"
+        ).eval()
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -186,8 +201,8 @@ def random_model(config, seed):
 
 
 def forward(model, tokens, checkpoints="all"):
-    """{checkpoint: array}, in one step."""
-    with capture.Run(model, checkpoints) as run:
+    """{checkpoint: array}, in one step, all of it in double precision."""
+    with in_double(), capture.Run(model, checkpoints) as run:
         return run.step(tokens, 0)
 
 
