@@ -1,6 +1,7 @@
 // Products of every format: each column has the bits that it has alone, on every target, whatever
 // columns stand beside it and however the panels are shared out.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -9,6 +10,7 @@
 #include "exec/cpu/columns.h"
 #include "exec/cpu/kernels/targets.h"
 #include "exec/cpu/pack.h"
+#include "quant/decode.h"
 
 namespace lockstep::exec::cpu {
 namespace {
@@ -86,6 +88,37 @@ TEST(Products, AColumnHasTheSameBitsAloneAndAmongOthersOnEveryTarget) {
         EXPECT_EQ(std::memcmp(out.data(), alone.data(), out.size() * sizeof(float)), 0)
             << format.name << " on " << target.name << ": " << rows << " x " << columns << ", "
             << count << " columns";
+      }
+    }
+  }
+}
+
+// A row each. Above these the sum of codes is beyond what floats hold, before it is scaled.
+TEST(Products, EveryExponentOfMxfp4IsItsPowerOfTwo) {
+  constexpr int64_t kRows = 235, kColumns = 32;
+  const quant::FormatInfo& format = quant::info(quant::Format::kMXFP4);
+  std::mt19937 random(1);
+  Case test = make(random, format, kRows, kColumns);
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::byte* block = test.file.data() + row * format.block_bytes;
+    block[0] = static_cast<std::byte>(row);
+    for (int64_t i = 1; i < format.block_bytes; ++i) block[i] = static_cast<std::byte>(random());
+  }
+  for (int64_t i = 0; i < panel_count(test.weight); ++i)
+    pack_panel(test.weight, i, test.panels.data() + i * panel_bytes(test.weight));
+  test.bias.assign(kRows, 0);
+  for (int64_t column = 0; column < kColumns; ++column) {
+    std::vector<float> x(kColumns);
+    x[static_cast<size_t>(column)] = 1;
+    for (const Target& target : targets()) {
+      if (!target.supported()) continue;
+      const std::vector<float> out = multiply(test, *target.kernels, x.data(), 1, 3);
+      for (int64_t row = 0; row < kRows; ++row) {
+        float numbers[kColumns];
+        quant::decode(format.format(), test.weight.row(row), kColumns, numbers);
+        const float number = numbers[column];
+        EXPECT_NEAR(out[static_cast<size_t>(row)], number, 2e-7 * std::abs(number) + 0x1p-149)
+            << "exponent " << row << ", column " << column << " on " << target.name;
       }
     }
   }

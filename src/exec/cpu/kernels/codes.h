@@ -9,19 +9,27 @@
 namespace lockstep::exec::cpu {
 namespace {
 
+LS_LANE F f_from_u8(const uint8_t* p) {
+  return f_from_i(i_from_u8(p));
+}
+
 // The mask in both 16-bit halves of every lane.
 LS_LANE I both_halves(uint32_t mask) {
   return i_set(static_cast<int32_t>(mask | mask << 16));
 }
 
-// Bits of a plane of `Bits` bits, pair number Pair of a unit, moved to bit `To`.
+// Bits of a plane of `Bits` bits, pair number Pair of a unit, moved to bit `To`, among other bits.
+template <int Bits, int Pair, int To>
+LS_LANE I moved_bits(const std::byte* plane) {
+  constexpr int kPerWord = 16 / Bits;
+  return i_shift16<Pair % kPerWord * Bits - To>(i_load(plane + Pair / kPerWord * 64));
+}
+
+// The same by themselves.
 template <int Bits, int Pair, int To>
 LS_LANE I plane_bits(const std::byte* plane) {
-  constexpr int kPerWord = 16 / Bits;
-  constexpr int kFrom = Pair % kPerWord * Bits;
-  const I word = i_load(plane + Pair / kPerWord * 64);
-  const I moved = i_shift16<kFrom - To>(word);
-  if constexpr (To == 0 && kFrom + Bits == 16) return moved;
+  const I moved = moved_bits<Bits, Pair, To>(plane);
+  if constexpr (To == 0 && (Pair + 1) % (16 / Bits) == 0) return moved;  // the uppermost
   return i_and(moved, both_halves(((1u << Bits) - 1) << To));
 }
 
@@ -36,11 +44,12 @@ LS_LANE I code_pair(const std::byte* unit, [[maybe_unused]] const Table& table) 
     return plane_bits<2, Pair, 0>(unit);
   } else if constexpr (P.bits == 3) {
     return i_or(plane_bits<2, Pair, 0>(unit), plane_bits<1, Pair, 2>(unit + 128));
+  } else if constexpr (P.levels != Levels::kPlain) {
+    return i_look_up(table, moved_bits<4, Pair, 0>(unit));
   } else {
     const I low = plane_bits<4, Pair, 0>(unit);
     if constexpr (P.bits == 5) return i_or(low, plane_bits<1, Pair, 4>(unit + 256));
     if constexpr (P.bits == 6) return i_or(low, plane_bits<2, Pair, 4>(unit + 256));
-    if constexpr (P.levels != Levels::kPlain) return i_look_up(table, low);
     return low;
   }
 }
@@ -95,15 +104,13 @@ struct BlockScales {
     if constexpr (P.offset != 0) min = f_mul(scale, f_set(-static_cast<float>(P.offset)));
   }
 
-  // Half of 2^(exponent - 127), as mxfp4_half_scale().
+  // Half of 2^(exponent - 127), as mxfp4_half_scale(): the product of two powers that are normal
+  // numbers whatever the exponent.
   static F powers(const std::byte* entry) {
-    alignas(64) float out[16];
-    for (int i = 0; i < 16; ++i) {
-      const auto exponent = static_cast<uint32_t>(entry[i]);
-      const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
-      __builtin_memcpy(out + i, &bits, 4);
-    }
-    return f_load(out);
+    const I exponent = i_from_u8(reinterpret_cast<const uint8_t*>(entry));
+    const I half = i_shift_right<1>(exponent);
+    const auto power = [](I of) { return f_from_bits(i_shift_left<23>(i_add(of, i_set(63)))); };
+    return f_mul(power(half), power(i_sub(exponent, half)));
   }
 };
 

@@ -100,10 +100,9 @@ LS_LANE F f_from_bfloat(const uint16_t* p) {
       _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p + 8)), 16)),
   };
 }
-LS_LANE F f_from_u8(const uint8_t* p) {
+LS_LANE I i_from_u8(const uint8_t* p) {
   const __m128i bytes = load128(p);
-  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
-          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
 LS_LANE F f_from_i8(const int8_t* p) {
   const __m128i bytes = load128(p);
@@ -185,8 +184,9 @@ LS_LANE Table table_of(const int8_t* levels) {
   return {_mm256_broadcastsi128_si256(load128(levels))};
 }
 LS_LANE __m256i look_up256(__m256i table, __m256i places) {
-  // The upper byte of a half is zero and finds level 0; shifting drops it and extends the sign.
-  return _mm256_srai_epi16(_mm256_slli_epi16(_mm256_shuffle_epi8(table, places), 8), 8);
+  // Shifting drops what the upper byte of a half finds and extends the sign.
+  const __m256i found = _mm256_shuffle_epi8(table, _mm256_and_si256(places, _mm256_set1_epi16(15)));
+  return _mm256_srai_epi16(_mm256_slli_epi16(found, 8), 8);
 }
 LS_LANE I i_look_up(Table table, I places) {
   return {look_up256(table.v, places.a), look_up256(table.v, places.b)};

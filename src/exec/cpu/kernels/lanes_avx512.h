@@ -101,9 +101,8 @@ LS_LANE F f_from_bfloat(const uint16_t* p) {
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-LS_LANE F f_from_u8(const uint8_t* p) {
-  return {_mm512_cvtepi32_ps(
-      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+LS_LANE I i_from_u8(const uint8_t* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 LS_LANE F f_from_i8(const int8_t* p) {
   return {_mm512_cvtepi32_ps(
@@ -172,9 +171,9 @@ template <int N>
 LS_LANE I i_shift16_signed(I a) {
   return {_mm512_srai_epi16(a.v, N)};
 }
-// Halves of 0 to 15, as places in a table of 16-bit numbers.
+// The lower four bits of each half, as a place in a table of 16-bit numbers.
 struct Table {
-  __m512i v;
+  __m512i v;  // twice
 };
 LS_LANE Table table_of(const int8_t* levels) {
   return {_mm512_cvtepi8_epi16(

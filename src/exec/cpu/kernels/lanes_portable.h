@@ -101,9 +101,9 @@ LS_LANE F f_from_bfloat(const uint16_t* p) {
   LS_EACH out.v[i] = lockstep::bfloat_to_float(p[i]);
   return out;
 }
-LS_LANE F f_from_u8(const uint8_t* p) {
-  F out;
-  LS_EACH out.v[i] = static_cast<float>(p[i]);
+LS_LANE I i_from_u8(const uint8_t* p) {
+  I out;
+  LS_EACH out.v[i] = p[i];
   return out;
 }
 LS_LANE F f_from_i8(const int8_t* p) {
