@@ -97,7 +97,7 @@ def cases():
     mixtral = {"experts": 8, "experts-used": 2}
     yield Case("llama, experts", "llama", mixtral, all_checkpoints=True)
     yield Case("llama, all experts", "llama", {"experts": 5, "experts-used": 5, "feed-forward": 33})
-    yield Case("granitemoe, a shared expert", "granitemoe", {"shared-expert-size": 41})
+    yield Case("granitemoe, a shared expert", "granitemoe", {"shared-expert-size": 41}, all_checkpoints=True)
     yield Case("gemma3, linear rope scaling", "gemma3", {"rope-scaling": "linear:8"}, bound=10 * GELU_TABLE_BOUND)
     yield Case("olmo2, yarn and a window", "olmo2", {"rope-scaling": "yarn:4:64", "window": 9, "layers": 5})
     yield Case("smollm3, yarn", "smollm3", {"rope-scaling": "yarn:4:64"})

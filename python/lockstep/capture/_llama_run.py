@@ -89,6 +89,9 @@ class Model:
         self.vocabulary = int(api.llama_vocab_n_tokens(self.vocab))
         self.positions = int(api.llama_model_n_ctx_train(self.handle))
         self.architecture = self.metadata("general.architecture")
+        # What the name map calls it: a node of Granite is another checkpoint where there is a shared expert.
+        shared = self.metadata("granitemoe.expert_shared_feed_forward_length") not in ("", "0")
+        self.mapped_as = "granitemoeshared" if shared else self.architecture
         if api.llama_model_has_encoder(self.handle) or not api.llama_model_has_decoder(self.handle):
             self.close()
             raise CaptureError(f"{path}: architecture '{self.architecture}' does not generate text by itself")
@@ -126,7 +129,7 @@ class Run:
                  all_nodes: bool = False) -> None:  # fmt: skip
         self.model, self.api = model, model.api
         self._checkpoints, self._all_nodes = checkpoints, all_nodes
-        self._names: NameMap = load_map("llama.cpp", model.architecture)
+        self._names: NameMap = load_map("llama.cpp", model.mapped_as)
         self._ggml = Ggml(self.api._lib)  # depends on libggml-base, where the functions are
         self._problem: Optional[BaseException] = None
         self._checked = False
