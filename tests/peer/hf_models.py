@@ -8,7 +8,7 @@ import math
 
 import gguf
 import numpy as np
-import safetensors.torch  # noqa: F401: its table of types is made when it is imported, so not within in_double()
+import safetensors.torch  # noqa: F401
 import torch
 import transformers
 
@@ -160,7 +160,10 @@ def farthest(ours, theirs, bound):
 
 @contextlib.contextmanager
 def in_double():
-    """Norms, rotations, softmax and routers too, which transformers computes in single precision whatever the model's type."""
+    """Norms, rotations, softmax and routers too, which transformers computes in single precision whatever the model's type.
+
+    What makes a table of types when it is imported, as safetensors does, must be imported before.
+    """
     single, same, method = torch.float32, torch.float, torch.Tensor.float
     torch.float32 = torch.float = torch.float64
     torch.Tensor.float = torch.Tensor.double
@@ -286,6 +289,14 @@ def _expert_tensors(full_name, value, arch):
     yield f"blk.{layer}.ffn_up_exps.weight", value[:, half:]
 
 
+def _joined_experts(full_name, tensors):
+    """The other way round."""
+    layer = f"blk.{full_name.removeprefix('model.layers.').split('.')[0]}"
+    if full_name.endswith("down_proj"):
+        return tensors.pop(f"{layer}.ffn_down_exps.weight")
+    return np.concatenate([tensors.pop(f"{layer}.ffn_{part}_exps.weight") for part in ("gate", "up")], axis=1)
+
+
 def _split_kv_b(name, value, config):
     """The weight of keys and values in two, that of keys transposed, as files have it today."""
     heads = value.reshape(config.num_attention_heads, -1, value.shape[1])
@@ -368,6 +379,9 @@ def _config_of_file(reader, tensors):
         rope = {"full_attention": rope, "sliding_attention": windowed}
     if arch in ("glm4", "stablelm", "phi2"):
         rope["partial_rotary_factor"] = read("rope.dimension_count", head_size) / head_size
+    if arch == "qwen3moe":
+        more |= {"num_experts": read("expert_count"), "num_experts_per_tok": read("expert_used_count"),
+                 "moe_intermediate_size": read("expert_feed_forward_length"), "norm_topk_prob": True}  # fmt: skip
     bias = "blk.0.attn_q.bias" in tensors
     more |= {
         "glm4": {"attention_bias": bias},
@@ -378,7 +392,7 @@ def _config_of_file(reader, tensors):
         "starcoder2": {"norm_epsilon": read("attention.layer_norm_epsilon"), "use_bias": True, "sliding_window": None},
     }.get(arch, {})  # fmt: skip
     kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-             "phi3": transformers.Phi3Config, "granite": transformers.GraniteConfig,
+             "qwen3moe": transformers.Qwen3MoeConfig, "phi3": transformers.Phi3Config, "granite": transformers.GraniteConfig,
              "gemma2": transformers.Gemma2Config, "gemma3": transformers.Gemma3TextConfig,
              "olmo2": transformers.Olmo2Config, "smollm3": transformers.SmolLM3Config, "glm4": transformers.Glm4Config,
              "stablelm": transformers.StableLmConfig, "phi2": transformers.PhiConfig,
@@ -401,9 +415,14 @@ def load(path, dtype=torch.float32):
     reader = gguf.GGUFReader(path)
     tensors = {t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32) for t in reader.tensors}
     config = _config_of_file(reader, tensors)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager"
+    ).eval()
     with torch.no_grad():
         for full_name, weight in model.named_parameters():
+            if ".experts." in full_name:
+                weight.copy_(torch.tensor(_joined_experts(full_name, tensors)))
+                continue
             name = _gguf_name(full_name, arch_of(config))
             value = tensors.pop(name)
             if arch_of(config) in ADDED_ONE and "norm" in name:
