@@ -6,10 +6,10 @@ import html
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._given import token_ids
-from ._program import PathLike, call_json
+from ._program import PathLike, call_json, operand
 from ._reader import Trace, open_trace
 from ._record import Recording
 
@@ -18,11 +18,11 @@ TraceLike = Union[PathLike, Trace, Recording]
 
 def _path(trace: TraceLike) -> str:
     if isinstance(trace, (Trace, Recording)):
-        return str(trace.folder)
+        return operand(trace.folder)
     if not isinstance(trace, (str, os.PathLike)):
         kind = type(trace).__name__
         raise TypeError(f"found {kind}, expected a trace: its folder, an opened trace (lockstep.open_trace), or a recording")
-    return os.fspath(trace)
+    return operand(trace)
 
 
 class Fields(Mapping[str, Any]):
@@ -30,6 +30,8 @@ class Fields(Mapping[str, Any]):
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data: Dict[str, Any] = dict(data)
+        for name in self.data.keys() & {"values", "items", "keys", "get"}:  # a field goes before what mappings call so
+            self.__dict__[name] = _wrapped(self.data[name])
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -189,17 +191,21 @@ def compare(reference: TraceLike, suspect: TraceLike, model: Optional[PathLike] 
     min_coverage, names, threads, junit, ... .
     LockstepError where a trace or the model cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        page = Path(folder) / "page.html"
-        arguments = ["compare", _path(reference), _path(suspect), "--json", f"--html={page}"]
-        found = call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1))
-        return Comparison(found, page.read_text(encoding="utf-8"))
+    return Comparison(*_judged("compare", (reference, suspect), {"model": model, **options}))
 
 
 def doctor(*traces: TraceLike, model: Optional[PathLike] = None, **options: Any) -> Diagnosis:
     """Why a trace is wrong: one trace, which the model file is the reference of, or two, the trusted one first."""
-    arguments = ["doctor", *map(_path, traces), "--json"]
-    return Diagnosis(call_json([*arguments, *flags_of({"model": model, **options})], good=(0, 1)))
+    return Diagnosis(*_judged("doctor", traces, {"model": model, **options}))
+
+
+def _judged(command: str, traces: Sequence[TraceLike], options: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
+    """What the program says, and its page, which may be kept: html=FILE."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        if not options.get("html"):
+            options["html"] = Path(folder) / "page.html"
+        found = call_json([command, *map(_path, traces), *flags_of({**options, "json": True})], good=(0, 1))
+        return found, Path(options["html"]).read_text(encoding="utf-8")
 
 
 def run(

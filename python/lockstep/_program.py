@@ -54,6 +54,12 @@ def program() -> Path:
     return found
 
 
+def operand(file: PathLike) -> str:
+    """A path that the program does not take for an option."""
+    path = os.fspath(file)
+    return f"./{path}" if path.startswith("-") else path
+
+
 def call_bytes(arguments: Sequence[PathLike], good: Sequence[int] = (0,)) -> bytes:
     """What the program prints. LockstepError with its message where the exit status is not one of `good`."""
     command: List[str] = [str(program()), *(os.fspath(argument) for argument in arguments)]
@@ -101,7 +107,7 @@ def describe_model(path: PathLike) -> Dict[str, str]:
             is_gguf = opened.read(4) == b"GGUF"
         if not is_gguf or find_program() is None:
             return entry
-        found = call_json(["inspect", str(file), "--fingerprint", "--json"])
+        found = call_json(["inspect", operand(file), "--fingerprint", "--json"])
     except (OSError, LockstepError) as problem:
         if file.is_file():  # the engine may know better how to read it
             warnings.warn(f"the trace will not have the model's fingerprint: {problem}", stacklevel=3)

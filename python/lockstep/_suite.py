@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from ._judge import Fields, data_frame, flags_of, shown_page
-from ._program import LockstepError, PathLike, call
+from ._program import LockstepError, PathLike, call, operand
 
 
 class SuiteResults(Fields):
@@ -63,12 +63,6 @@ class SuiteResults(Fields):
         return shown_page(self.page, self.summary())
 
 
-def _operand(file: PathLike) -> str:
-    """A path that the program does not take for an option."""
-    path = os.fspath(file)
-    return f"./{path}" if path.startswith("-") else path
-
-
 def check(
     suite: Union[PathLike, Sequence[PathLike], None] = None,
     *,
@@ -88,7 +82,7 @@ def check(
         kept: Dict[str, Any] = {"json": Path(folder) / "results.json", "html": Path(folder) / "page.html"}
         kept.update((name, options[name]) for name in kept if options.get(name) is not None)
         given = {"model": model, "against": against, "merge": merge, **options, **kept}
-        call(["check", *map(_operand, files), *flags_of(given)], good=(0, 1))
+        call(["check", *map(operand, files), *flags_of(given)], good=(0, 1))
         try:
             found = json.loads(Path(kept["json"]).read_text(encoding="utf-8"))
             page = Path(kept["html"]).read_text(encoding="utf-8")

@@ -54,7 +54,8 @@ def lockstep_parity(request: Any) -> "Callable[..., Any]":
         folder = request.config.getoption("--lockstep-report")
         if folder and found.page is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)[-200:]  # a file's name has 255 bytes at most
+            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)
+            name = name.encode("utf-8", "replace")[-200:].decode("utf-8", "ignore")  # a file's name has 255 bytes at most
             Path(folder, f"{name}{f'.{count}' * (count > 1)}.html").write_text(found.page, encoding="utf-8")
         if not found:
             pytest.fail(found.summary(), pytrace=False)

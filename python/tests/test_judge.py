@@ -107,6 +107,16 @@ class JudgeTest(unittest.TestCase):
         self.assertTrue(shown.startswith('<iframe srcdoc="') and "sandbox" in shown)
         self.assertIn(html.escape(found.page, quote=True), shown)
         self.assertEqual(lockstep.Comparison({"headline": "<b>"})._repr_html_(), "<pre>&lt;b&gt;</pre>")
+        kept = self.root / "kept.html"
+        self.assertEqual(lockstep.compare(self.good, self.bad, html=kept).page, kept.read_text(encoding="utf-8"))
+        self.assertIn("blk.1.v", lockstep.doctor(self.bad, html=str(kept), json=False).page)
+
+    def test_a_folder_that_looks_like_an_option(self):
+        (self.root / "-x.trace").symlink_to(self.bad)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.root)
+        self.assertFalse(lockstep.compare("good trace", "-x.trace"))
+        self.assertFalse(lockstep.doctor(lockstep.open_trace("-x.trace")))
 
     def test_to_dataframe(self):
         found = lockstep.compare(self.good, self.bad)
@@ -114,7 +124,7 @@ class JudgeTest(unittest.TestCase):
             rows = found.to_dataframe()
         self.assertEqual([row["name"] for row in rows], [c.name for c in found.checkpoints])
         self.assertEqual(rows[0]["suspect.own_error"], found.checkpoints[0].suspect.own_error)
-        self.assertEqual(rows[0]["suspect.values.nan"], 0)
+        self.assertEqual(rows[0]["suspect.values.nan"], found.checkpoints[0].suspect.values.nan)
         with unittest.mock.patch.dict(sys.modules, pandas=None), self.assertRaisesRegex(ImportError, "needs pandas"):
             found.to_dataframe()
 
@@ -207,12 +217,15 @@ class ProgramTest(unittest.TestCase):
         told = {"parity": False, "headline": "Not in parity", "first_defect": None,
                 "diagnoses": [{"cause": "rope.base", "proof": "proved", "text": "it has 500000"}]}  # fmt: skip
         (self.root / "told.json").write_text(json.dumps(told))
+        page = self.root / "page"
+        page.write_text("<p>")
         with self.stand_in(f"echo \"$@\" > '{self.root}/arguments'; cat '{self.root}/told.json'; exit 1"):
-            found = lockstep.doctor("a", "b", model="m.gguf", depth=2)
-        self.assertEqual((self.root / "arguments").read_text(), "doctor a b --json --model=m.gguf --depth=2\n")
+            found = lockstep.doctor("a", "-b", model="m.gguf", depth=2, html=page)
+        self.assertEqual((self.root / "arguments").read_text(),
+                         f"doctor a ./-b --model=m.gguf --depth=2 --html={page} --json\n")  # fmt: skip
         self.assertEqual(found.diagnoses[0].cause, "rope.base")
         self.assertEqual(found.summary(), "Not in parity\nCause: rope.base (proved): it has 500000")
-        self.assertTrue(found._repr_html_().startswith("<pre>"))
+        self.assertTrue(found._repr_html_().startswith('<iframe srcdoc="&lt;p&gt;"'))
 
     def test_where_the_program_is(self):
         with self.stand_in("exit 0"):
