@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -9,6 +10,8 @@ from ._watch import first_tensor
 
 _IDS = ("input_ids", "tokens", "token_ids", "ids", "idx")
 PLACES = ("position_ids", "positions", "input_pos", "cache_position", "attention_mask", "mask")
+# Where the position of the first token is one number, as in the models of Llama's authors.
+_STARTS = ("start_pos", "input_pos", "cache_position", "position", "pos", "offset", "past_length")
 # Numbers for each token that are neither its id nor its row.
 _NO_IDS = (*PLACES, "labels", "targets", "token_type_ids", "segment_ids")
 _DECODER = "decoder_"  # what a model of an encoder and a decoder is given for the latter
@@ -48,20 +51,30 @@ def ids_and_shape(tensors: Mapping[str, Any]) -> Tuple[Any, Tuple[int, ...]]:
     others = {name: value for name, value in tensors.items() if name not in _NO_IDS}
     whole = {name: value for name, value in others.items()
              if not value.is_floating_point() and value.dtype != torch.bool and value.dim() in (1, 2)}  # fmt: skip
-    if whole:
-        ids = whole[next((name for name in _IDS if name in whole), next(iter(whole)))]
-        return ids, tuple(ids.shape)
     rows = next((value for value in others.values() if value.is_floating_point() and value.dim() in (2, 3)), None)
+    named = next((whole[name] for name in _IDS if name in whole), None)
+    if named is None:  # beside rows of numbers a number for each sequence may be its length
+        named = next((ids for ids in whole.values() if rows is None or ids.dim() == 2 or ids.shape == rows.shape[:-1]), None)
+    if named is not None:
+        return named, tuple(named.shape)
     return None, () if rows is None else tuple(rows.shape[:-1])
 
 
+def cache_of(named: Mapping[str, Any]) -> Any:
+    found = (named.get(name) for name in ("past_key_values", "past_key_value", "cache_params"))
+    return next((cache for cache in found if cache is not None), None)
+
+
 def past(named: Mapping[str, Any]) -> Optional[int]:
-    """How many positions a cache holds; None where there is no cache to ask."""
-    cache = named.get("past_key_values", named.get("past_key_value"))
+    """How many positions a cache holds; None where nothing tells."""
+    cache = cache_of(named)
     if cache is None:
-        return None
+        numbers = (named[name] for name in _STARTS if name in named)
+        return next((number for number in numbers if isinstance(number, int) and not isinstance(number, bool)), None)
     if hasattr(cache, "get_seq_length"):
-        return int(cache.get_seq_length())
+        with contextlib.suppress(ValueError):  # states alone, which do not count
+            return int(cache.get_seq_length())
+        return None
     if isinstance(cache, (tuple, list)):  # of each layer, keys and values
         keys = first_tensor(cache)
         return 0 if keys is None else int(keys.shape[-2])

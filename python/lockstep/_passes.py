@@ -20,6 +20,7 @@ _MOST_WAITING = 1 << 30
 
 _PIECES = "several passes of several tokens were taken for the prompt; n_prompt= says how long it is"
 _ANOTHER = "a trace holds one sequence: passes that began anew, on other tokens, were not recorded"
+_NOWHERE = "; a module with a cache of its own is to be given positions too, by an argument such as position_ids or start_pos"
 
 
 @dataclass
@@ -121,6 +122,8 @@ class PassWriter:
         kept = None if ids is None else [int(token) for token in ids[keep]]
         held = self._held
         end = held.end if held else self._end
+        if not first and done.past is None and places is None and done.cache and done.cache == self._cache:
+            first = end  # the cache of the passes before, which does not tell how much it holds
         is_first = not self.steps and not held
         if done.cache and self._cache and done.cache != self._cache:
             self._say(_ANOTHER)
@@ -143,7 +146,8 @@ class PassWriter:
                 # Rows of several passes do not fit together: each pass has rounded the earlier positions in its own way.
                 self._say("the module computes all positions anew for each token: the last pass is recorded, as one step")
             else:
-                self._say(_ANOTHER)
+                is_told = done.past is not None or places is not None or mask is not None
+                self._say(_ANOTHER if is_told else _ANOTHER + _NOWHERE)
                 self._other = count if not first else self._other
                 if done.cache and done.cache == self._cache:
                     self._cache = -1  # it holds something else from now on
@@ -193,8 +197,10 @@ class PassWriter:
 
     def _take_tokens(self, first: int, ids: Optional[List[int]]) -> None:
         tokens = self._writer.tokens
-        if ids is None or first > len(tokens) or not all(map(is_token, ids)):
+        if ids is None or not all(map(is_token, ids)):
             self._say("the token ids are not known at all positions: the module was given none")
+        elif first > len(tokens):
+            self._say("the token ids are not known at all positions: it began after the first ones")
         else:
             tokens[first:] = ids
 

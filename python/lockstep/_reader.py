@@ -123,7 +123,7 @@ class Trace(Mapping[str, "npt.NDArray[Any]"]):
     """
 
     def __init__(self, folder: Union[str, "os.PathLike[str]"]) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a process may go elsewhere
         path = self.folder / "manifest.json"
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)

@@ -11,9 +11,9 @@ import weakref
 from types import TracebackType
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Type, Union
 
-from . import _call, _checkpoints
+from . import _call, _checkpoints, _limits
 from ._copies import Copier, Copy
-from ._given import model_file, whole
+from ._given import model_file, texts, whole
 from ._layout import Heads, Layout
 from ._module_names import Names, engine_of, rules_for, whole_models, with_config
 from ._passes import Pass, PassWriter
@@ -23,6 +23,7 @@ from .capture._names import Rule
 
 _SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
+_RAISED = "a call of the module that raised an exception was not recorded"
 _COMPILED = ("the model is compiled by torch.compile: each module that is watched breaks a graph, so what the compiler fuses "
              "across modules runs apart here")  # fmt: skip
 
@@ -104,7 +105,7 @@ class Recording:
         self._vocabularies = {int(m.num_embeddings) for m in model.modules() if hasattr(m, "num_embeddings")}
         self._context = contextlib.ExitStack()
         self._running = False
-        self._described = False
+        self._described = self._autocast = False  # what the trace says of the precision
         self._thread: Optional[int] = None  # the one that is within the module
         self._within: Any = None  # the module that a pass began with
         self._caches: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()  # a number for each
@@ -189,16 +190,17 @@ class Recording:
     def close(self) -> None:
         """Removes the hooks and writes what is left; the trace is complete."""
         self._context.close()
-        if self._running:
-            self._running = False
-            try:
+        try:
+            if self._running:
+                self._running = False
                 self._finish_pass()
                 self._passes.drain(everything=True)
-            except BaseException:
+            self._describe()
+            self._writer.close()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first problem is the one to tell
                 self._writer.abandon()
-                raise
-        self._describe()
-        self._writer.close()
+            raise
 
     def __enter__(self) -> "Recording":
         return self.start()
@@ -215,6 +217,7 @@ class Recording:
         self._context.close()
         self._running = False
         with contextlib.suppress(Exception):  # the first problem is the one to tell
+            self._finish_pass()
             self._passes.drain(everything=True)
         self._describe()
         self._writer.abandon()
@@ -236,7 +239,7 @@ class Recording:
             if again:
                 self._say(f"computed several times in a pass, and recorded as they were the last time: {', '.join(again[:8])}"
                           f"{f' and {len(again) - 8} more' * (len(again) > 8)}")  # fmt: skip
-            self._writer.unmapped = [name for name in left.unmapped if name not in self._passes.names]
+            self._writer.unmapped = texts("unmapped", (name for name in left.unmapped if name not in self._passes.names))
 
     def _say(self, note: str) -> None:
         if note not in self.notes:
@@ -258,7 +261,11 @@ class Recording:
         return parts
 
     def _wants_own_name(self, name: str) -> bool:
-        return self._wants_own and any(part == "all" or fnmatch.fnmatchcase(name, part) for part in self._checkpoints)
+        if not self._wants_own or not any(part == "all" or fnmatch.fnmatchcase(name, part) for part in self._checkpoints):
+            return False
+        if not _limits.is_name(name):
+            self._say(f"{name!r} was not recorded: a name in a trace has {_limits.NAME_RULE}")
+        return _limits.is_name(name)
 
     def _wanted(self, name: str) -> bool:
         for part in self._checkpoints:
@@ -298,11 +305,13 @@ class Recording:
             raise ValueError(f"record: sequence={self._sequence}, but the module is called with {batch} sequences")
         if not self._described:
             self._described = True
-            self._writer.declare(precision=self._found_precision(self._precision))
+            self._declare_precision()
 
         def of_sequence(value: Any) -> Optional[Copy]:
             if value is None or value.dim() not in (1, 2) or (value.dim() == 2 and value.shape[0] not in (1, batch)):
                 return None  # such as a mask for each pair of positions
+            if value.dim() == 1 and value.shape[0] == batch != tokens:  # one for each sequence
+                value = value[:, None]
             rows = value if value.dim() == 1 else value[self._sequence if value.shape[0] > 1 else 0]
             return self._copier.copy(rows)
 
@@ -314,8 +323,8 @@ class Recording:
             mask = None if has_window or mask.shape[0] != batch else _call.seen_last(mask, (past or 0) + tokens)
         # The places in a cache count padding too.
         places = next((tensors[name] for name in _call.PLACES[: 4 if mask is None else 3] if name in tensors), None)
-        cache = named.get("past_key_values")
-        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), past, cache=self._number_of(cache))
+        cache = self._number_of(_call.cache_of(named))
+        self._pass = Pass(layout, of_sequence(ids), of_sequence(mask), of_sequence(places), past, cache=cache)
 
     def _number_of(self, cache: Any) -> int:
         if not hasattr(cache, "get_seq_length"):
@@ -348,28 +357,35 @@ class Recording:
                     listening.callback(listen(kind, "reorder_cache", told))
             yield
 
-    def _found_precision(self, given: Optional[Dict[str, str]]) -> Dict[str, str]:
+    def _declare_precision(self) -> None:
         """What the module computes in, by its parameters, autocast and the settings of torch."""
-        if given is not None:
-            return given
-        torch = self._torch
         parameter = next((p for p in self._model.parameters() if p.is_floating_point()), None)
-        if parameter is None:
-            return {}
+        if self._precision is not None or parameter is None:
+            return
         kind, device = _kind(parameter.dtype), parameter.device.type
         exact = kind == "f64" and (self._kind != "transformers" or self.architecture == "gpt2")
         found = {"compute": "f64" if exact else "f32", "activations": kind, "kv": kind}
-        with contextlib.suppress(TypeError, RuntimeError):
-            if torch.is_autocast_enabled(device):
-                kind = _kind(torch.get_autocast_dtype(device))
-                self._say(f"autocast was on: products are computed in {kind}")
-                found.update(activations=kind, kv=kind, weights=kind)
-            elif kind == "f32" and device == "cuda" and torch.get_float32_matmul_precision() != "highest":
-                found.update(activations="tf32", weights="tf32")
-        return {field: name for field, name in found.items() if name}
+        autocast = self._autocast_on(device)
+        if autocast:
+            self._autocast = True
+            self._say(f"autocast was on: products are computed in {autocast}")
+            found.update(activations=autocast, kv=autocast, weights=autocast)
+        elif kind == "f32" and device == "cuda" and self._torch.get_float32_matmul_precision() != "highest":
+            found.update(activations="tf32", weights="tf32")
+        self._writer.declare(precision={field: name for field, name in found.items() if name})
+
+    def _autocast_on(self, device: str) -> str:
+        """The type of its products, if autocast is on."""
+        with contextlib.suppress(TypeError, RuntimeError):  # devices without it
+            if self._torch.is_autocast_enabled(device):
+                return _kind(self._torch.get_autocast_dtype(device))
+        return ""
 
     def _see(self, rule: Optional[Rule], name: str, tensor: Any) -> None:
         if self._pass is None or (rule is None and self._has_encoder and "encoder" in name.split(".")):
+            return
+        if tensor.is_nested:
+            self._say("nested tensors have no row for each token and were not recorded")
             return
         value = self._pass.layout.value(rule, name, tensor, self._heads)
         if rule is None:
@@ -382,6 +398,8 @@ class Recording:
         if self._pass.layout.is_open(rule, name, tensor):
             self._say(f"there are as many heads as tokens: the order of {name} was told by its memory; with another number of "
                       "tokens there is no doubt")  # fmt: skip
+        if not self._autocast and self._autocast_on(tensor.device.type):  # which began within the module
+            self._declare_precision()
         copy = self._copier.copy(value)
         if copy is not None:
             self._pass.values[name] = copy
@@ -406,7 +424,7 @@ class Recording:
         raised = sys.exc_info()[1]
         if raised is not None and raised is not self._raised:
             self._pass = None
-            self._say("a call of the module that raised an exception was not recorded")
+            self._say(_RAISED)
             return
         if self._pass is None or not self._wanted("logits") or "logits" in self._pass.values:
             return
@@ -421,9 +439,11 @@ class Recording:
 
     def _finish_pass(self) -> None:
         """Ends the last pass: engines may compute logits after the module's own call."""
-        if self._pass is not None:
-            self._passes.add(self._pass)
-            self._pass = None
+        done, self._pass = self._pass, None
+        if done is not None and self._thread is not None:  # KeyboardInterrupt calls no hooks
+            self._say(_RAISED)
+        elif done is not None:
+            self._passes.add(done)
 
 
 def record(model: Any, folder: Union[str, "os.PathLike[str]"], **options: Any) -> Recording:

@@ -31,6 +31,7 @@ def _before_sinks(arguments: Tuple[Any, ...], _: Any) -> Any:
 
 # What a rule takes of a function: of its arguments and of its results.
 _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
+    "output": lambda _, results: results,
     "softmax_input": lambda arguments, _: arguments[0],
     "before_sinks": _before_sinks,
     "query": lambda arguments, _: arguments[1],
@@ -39,6 +40,8 @@ _OF_FUNCTIONS: Dict[str, Callable[[Tuple[Any, ...], Any], Any]] = {
     "first_output": lambda _, results: results[0],
     "second_output": lambda _, results: results[1],
 }
+# What a rule takes of a module.
+_OF_MODULES = ("output", "input", "first_output", "second_output", "third_output", "sum_of_outputs")
 # Where nothing is computed, or where a value only passes.
 _SILENT = ("Dropout", "Identity", "ModuleList", "ModuleDict", "ParameterList")
 _OF_TEXT = ("language_model", "text_model")  # the part of a model that sees or hears too
@@ -216,6 +219,10 @@ class Watcher:
     def _attach(self, module: Any, places: List[Tuple[str, str]], own: Callable[[str], bool]) -> None:
         rules = {known or name: found for known, name in places for found in [self._rules(known, name)] if found}
         if rules:
+            for rule in {rule for found in rules.values() for rule, _ in found}:
+                if rule.take not in _OF_MODULES:
+                    raise ValueError(f"names: {places[0][1]!r}: take {rule.take!r} is for functions; of a module a rule takes "
+                                     f"{', '.join(_OF_MODULES)}")  # fmt: skip
             self.mapped += sum(map(len, rules.values()))
             self._hook(module, self._keep(rules))
             return

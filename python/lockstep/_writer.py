@@ -140,7 +140,7 @@ class TraceWriter:
         if not (engine if isinstance(engine, str) else engine.get("name")):
             raise ValueError("engine: the name is missing")
         _precision.check(precision or {})
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a process may go elsewhere
         self.tokens: List[int] = token_ids("tokens", tokens)
         self._engine: Dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)
         self._engine["precision"] = dict(precision or {})

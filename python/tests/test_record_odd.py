@@ -5,6 +5,7 @@ import os
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 from pathlib import Path
 
@@ -309,6 +310,50 @@ class OddTest(unittest.TestCase):
         self.assertEqual(len(lockstep.open_trace(recording.folder).steps), 0)
         self.told(recording, "a call of the module that raised an exception was not recorded")
 
+    def test_a_pass_that_is_interrupted(self):
+        """KeyboardInterrupt calls none of torch's hooks."""
+        for again in (False, True):
+            model, ids, more = Net(), self.ids(1, 5), self.ids(1, 1)
+            handle = model.layers[1].register_forward_pre_hook(self.interrupt)
+            with lockstep.record(model, self.folder()) as recording:
+                with self.assertRaises(KeyboardInterrupt):
+                    model(ids)
+                handle.remove()
+                logits = model(more) if again else None
+            trace = lockstep.open_trace(recording.folder)
+            self.assertEqual([step.tokens for step in trace.steps], [1] * again)
+            self.told(recording, "a call of the module that raised an exception was not recorded")
+            if again:
+                self.same(trace, "logits", logits)
+
+    @staticmethod
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def test_an_exception_after_a_pass(self):
+        model, ids, folder = Net(), self.ids(1, 5), self.folder()
+        with self.assertRaises(KeyboardInterrupt), lockstep.record(model, folder):
+            logits = model(ids)
+            self.interrupt()
+        trace = lockstep.open_trace(folder)
+        self.assertFalse(trace.complete)
+        self.same(trace, "logits", logits)
+
+    @unittest.skipUnless(Path("/dev/full").exists(), "no file that is always full")
+    def test_a_full_disk(self):
+        def full(file, *rest, **named):
+            return opened("/dev/full" if str(file).endswith("safetensors.part") else file, *rest, **named)
+
+        model, opened = Net(), open
+        for call in ("close", "with"):
+            recording = lockstep.record(model, self.folder()).start()
+            model(self.ids(1, 5))
+            with unittest.mock.patch("builtins.open", full), self.assertRaisesRegex(OSError, "No space left"):
+                recording.close() if call == "close" else recording.__exit__(None, None, None)
+            self.assertFalse(recording.folder.exists())
+            for module in model.modules():
+                self.assertFalse(module._forward_hooks or module._forward_pre_hooks)
+
     def test_a_call_while_an_exception_is_handled(self):
         model, ids = Net(), self.ids(1, 5)
 
@@ -392,6 +437,137 @@ class OddTest(unittest.TestCase):
         places = torch.tensor([[0, 0, 1, 2]])
         _, trace, logits = self.record(model, lambda: model(hidden, places, batch={"input_ids": ids[:1]}))
         self.same(trace, "logits", logits[0, 1:])
+
+    def test_where_a_number_tells_the_position(self):
+        class Start(Net):
+            def forward(self, tokens, start_pos: int = 0):
+                return self.run(self.embed(tokens))
+
+        class Places(Net):
+            def forward(self, tokens, input_pos):
+                return self.run(self.embed(tokens))
+
+        ids = self.ids(3, 7)
+        later = [(ids[:, at : at + 1], at) for at in range(4, 7)]
+        for model, given in (
+            (Start(), [(ids[:, :4],), *later]),
+            (Places(), [(ids[:, :4], torch.arange(4)), *((one, torch.tensor([1, at, 9])) for one, at in later)]),
+        ):
+            recording, trace, logits = self.record(
+                model, lambda m=model, given=given: torch.cat([m(*one) for one in given], 1), sequence=1
+            )
+            self.assertEqual((trace.tokens.tolist(), trace.n_prompt), (ids[1].tolist(), 4))
+            self.assertEqual([step.first_position for step in trace.steps], [0, 4, 5, 6])
+            self.same(trace, "logits", logits[1])
+            self.assertEqual(recording.notes, [])
+
+    def test_where_nothing_tells_the_position(self):
+        model, ids = Net(), self.ids(1, 5)
+        recording, trace, logits = self.record(model, lambda: [model(ids), model(ids[:, :1])])
+        self.same(trace, "logits", logits[0])
+        self.told(recording, "is to be given positions too, by an argument such as position_ids or start_pos")
+
+    def test_numbers_beside_rows(self):
+        class Rows(Net):
+            def forward(self, rows, lengths):
+                return self.run(rows)
+
+        model, rows = Rows(), torch.rand(3, 5, WIDTH)
+        _, trace, logits = self.record(model, lambda: model(rows, torch.tensor([5, 4, 3])), sequence=2)
+        self.same(trace, "logits", logits[2])
+        ids = self.ids(5)
+        _, trace, logits = self.record(model, lambda: model(rows[0], ids))
+        self.assertEqual(trace.tokens.tolist(), ids.tolist())
+
+    def test_a_cache_that_does_not_count(self):
+        class States:
+            def get_seq_length(self):
+                raise ValueError("states alone")
+
+        class Recurrent(Net):
+            def forward(self, ids, cache_params=None):
+                return self.run(self.embed(ids))
+
+        model, ids, cache, other = Recurrent(), self.ids(1, 7), States(), States()
+        recording, trace, logits = self.record(
+            model, lambda: torch.cat([model(part, use) for part, use in
+                                      ((ids[:, :5], cache), (self.ids(1, 4), other), (ids[:, 5:6], cache), (ids[:, 6:], cache))
+                                      ], 1))  # fmt: skip
+        self.assertEqual((trace.tokens.tolist(), trace.n_prompt), (ids[0].tolist(), 5))
+        self.same(trace, "logits", torch.cat([logits[:, :5], logits[:, 9:]], 1))
+        self.told(recording, "a trace holds one sequence")
+
+    def test_a_recording_that_begins_late(self):
+        class Start(Net):
+            def forward(self, ids, start_pos):
+                return self.run(self.embed(ids))
+
+        model, ids = Start(), self.ids(1, 2)
+        recording, trace, _ = self.record(model, lambda: [model(ids[:, :1], 6), model(ids[:, 1:], 7)])
+        self.assertEqual(([step.first_position for step in trace.steps], trace.tokens.tolist()), ([6, 7], []))
+        self.assertEqual(recording.notes, ["the token ids are not known at all positions: it began after the first ones"])
+
+    def test_autocast_that_begins_within_the_module(self):
+        class Half(Net):
+            def run(self, x):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return super().run(x)
+
+        model, ids = Half(), self.ids(1, 5)
+        recording, trace, _ = self.record(model, lambda: model(ids), checkpoints="layers")
+        self.assertEqual(trace.manifest["engine"]["precision"],
+                         {"compute": "f32", "activations": "bf16", "kv": "bf16", "weights": "bf16"})  # fmt: skip
+        self.told(recording, "autocast was on: products are computed in bf16")
+        own = {"compute": "f32", "activations": "f32"}
+        _, trace, _ = self.record(model, lambda: model(ids), precision=own)
+        self.assertEqual(trace.manifest["engine"]["precision"], own)
+
+    def test_nested_tensors(self):
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+        model, rows = nn.TransformerEncoder(layer, 2).eval(), torch.rand(2, 5, WIDTH)
+        hidden = torch.arange(5) >= torch.tensor([[5], [3]])
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls them a prototype
+            recording, trace, output = self.record(model, lambda: model(rows, None, hidden))
+        self.told(recording, "nested tensors have no row for each token and were not recorded")
+        self.assertTrue(torch.isfinite(output).all())
+
+    def test_names_that_a_trace_cannot_hold(self):
+        class Strange(Block):
+            def forward(self, x):
+                for name in ("a\nb", "\ud800", "n" * 300, "ä ö"):
+                    x = self.get_submodule(name)(x)
+                return x
+
+        model, ids = Net([Strange(), Block()]), self.ids(1, 5)
+        for name in ("a\nb", "\ud800", "n" * 300, "ä ö"):
+            model.layers[0].add_module(name, nn.Linear(WIDTH, WIDTH))
+        recording, trace, logits = self.record(model, lambda: model(ids))
+        self.same(trace, "logits", logits)
+        self.assertIn("layers.0.ä ö", trace)
+        left = [name for name in trace.manifest["unmapped"] if name not in ("layers.0.norm", "layers.0.turn")]
+        self.assertEqual(left, ["layers.0.a\nb", "layers.0.?", "layers.0." + "n" * 300])
+        self.told(recording, r"'layers.0.a\nb' was not recorded: a name in a trace has 1 to 255 bytes of printable UTF-8")
+
+    def test_a_process_that_goes_elsewhere(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.root)
+        model, ids = Net(), self.ids(1, 5)
+        with lockstep.record(model, "here"):
+            os.chdir("/")
+            logits = model(ids)
+        os.chdir(self.root)
+        trace = lockstep.open_trace("here")
+        os.chdir("/")
+        self.same(trace, "logits", logits)
+
+    def test_what_a_rule_cannot_take_of_a_module(self):
+        model = Net()
+        for take in ("second_input", "softmax_input", "query", "expert_up"):
+            names, folder = {"layers.{N}": {"checkpoint": "blk.{N}.output", "take": take}}, self.folder()
+            with self.assertRaisesRegex(ValueError, f"^names: 'layers.0': take '{take}' is for functions; of a module"):
+                lockstep.record(model, folder, names=names).start()
+            self.assertFalse(folder.exists())
 
     def test_no_numbers(self):
         with torch.device("meta"):
