@@ -67,6 +67,8 @@ def call_bytes(arguments: Sequence[PathLike], good: Sequence[int] = (0,)) -> byt
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as problem:
         raise LockstepError(f"{command[0]}: {problem.strerror or problem}") from problem
+    except ValueError as problem:  # a zero byte, or half of a surrogate pair
+        raise LockstepError(f"lockstep {command[1]}: a text that no program can be given: {problem}") from problem
     if done.returncode not in good:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         said = "\n".join(line for line in lines if not line.startswith("'lockstep help "))

@@ -77,7 +77,10 @@ def check(
     part="2/8", json, junit, out, baseline, goldens, cache, no_cache, min_coverage, prompt, tokens, max_tokens, ... .
     LockstepError where the suite cannot be read; a case that fails is a result.
     """
-    files = [suite] if isinstance(suite, (str, os.PathLike)) else list(suite or ())
+    try:
+        files = [suite] if isinstance(suite, (str, os.PathLike)) else list(suite or ())
+    except TypeError:
+        raise TypeError(f"check: suite={suite!r}; expected the file of a suite, or a list of files with merge=True") from None
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         kept: Dict[str, Any] = {"json": Path(folder) / "results.json", "html": Path(folder) / "page.html"}
         kept.update((name, options[name]) for name in kept if options.get(name) is not None)

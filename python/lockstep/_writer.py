@@ -240,7 +240,7 @@ class TraceWriter:
         tokens = None if tokens is None else whole("tokens", tokens, 1)
         batch = None if batch is None else whole("batch", batch)
         if first_pos < self._next_position:
-            raise ValueError(f"position {first_pos} comes after {self._next_position - 1}")
+            raise ValueError(f"a step at position {first_pos}, expected {self._next_position} or later, after what is recorded")
         for name in values:
             if not _limits.is_name(name):
                 raise ValueError(f"{name!r} is no name: expected {_limits.NAME_RULE}")

@@ -138,6 +138,11 @@ class JudgeTest(unittest.TestCase):
                 call()
             self.assertEqual(raised.exception.status, 2)
             self.assertNotIn("'lockstep help", str(raised.exception))
+        for text in ("a\0b", "a\ud800b"):
+            with self.assertRaisesRegex(lockstep.LockstepError, "^lockstep run: a text that no program can be given: "):
+                lockstep.run(text, model=MODEL)
+        with self.assertRaisesRegex(TypeError, r"^check: suite=5; expected the file of a suite"):
+            lockstep.check(5)
         with self.assertRaisesRegex(lockstep.LockstepError, "bogus"):
             lockstep.compare(self.good, self.good, bogus=1)
         for call in (lockstep.compare, lockstep.assert_parity, lockstep.doctor):
