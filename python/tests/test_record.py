@@ -387,7 +387,7 @@ class RecordTest(unittest.TestCase):
         self.assertEqual([(step.first_position, step.tokens) for step in trace.steps], [(0, 9)])
         self.assertEqual((trace.tokens.tolist(), trace.n_prompt), (ids[0].tolist(), 5))
         self.same(trace, "logits", outputs[2])
-        self.assertEqual([note.split()[-1] for note in recording.notes], ["step", "recorded"])
+        self.assertEqual([note.split()[-1] for note in recording.notes], ["step", "start_pos"])
 
     def test_what_the_model_writes_over_later_is_recorded_as_it_was(self):
         class InPlace(nn.Module):
