@@ -105,6 +105,7 @@ class Recording:
         self._vocabularies = {int(m.num_embeddings) for m in model.modules() if hasattr(m, "num_embeddings")}
         self._context = contextlib.ExitStack()
         self._running = False
+        self._called = False
         self._described = self._autocast = False  # what the trace says of the precision
         self._thread: Optional[int] = None  # the one that is within the module
         self._within: Any = None  # the module that a pass began with
@@ -229,9 +230,9 @@ class Recording:
 
     def _describe(self) -> None:
         self.own_names = [name for name in self._passes.names if not _checkpoints.is_checkpoint(name)]
-        if not self._passes.steps:
+        if not self._called:
             self._say("the module was not called while it was recorded")
-        elif self._wanted("logits") and "logits" not in self._passes.names:
+        elif self._passes.steps and self._wanted("logits") and "logits" not in self._passes.names:
             self._say("no logits were recorded; names= tells which module gives them")
         left = getattr(self, "_watcher", None)
         if left is not None:
@@ -290,6 +291,7 @@ class Recording:
         if self._thread == thread and self._within is not module:
             return  # within the pass of a wrapper
         self._finish_pass()
+        self._called = True
         self._watcher.begin()
         self._thread, self._within, self._raised = thread, module, sys.exc_info()[1]
         if self._gone:
