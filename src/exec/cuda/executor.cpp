@@ -288,6 +288,11 @@ class CudaExecutor : public Executor {
   bool last_alone(op::ValueId id) const {
     return lean_first_row_[static_cast<size_t>(id)] == tokens_ - 1;
   }
+  // The same of all that a stage of products gives. (What it reads may be needed elsewhere.)
+  bool last_alone(const Stage& products) const {
+    return std::ranges::all_of(
+        products.ops, [&](size_t index) { return last_alone(program().ops[index].outputs[0]); });
+  }
 
   Codes codes() const {
     return {activations_.as<int8_t>(high_place_), activations_.as<int8_t>(low_place_),
@@ -310,11 +315,10 @@ class CudaExecutor : public Executor {
     int64_t first, count;
   };
   Together together(const Stage& products) const {
-    const op::ValueId input = program().ops[products.ops[0]].inputs[0];
     int64_t first = tokens_ - 1;
     for (const size_t index : products.ops)
       first = std::min(first, first_row_of(program().ops[index].outputs[0]));
-    return {first, tokens_ > 1 ? tokens_ - (last_alone(input) ? 1 : 0) - first : 0};
+    return {first, tokens_ > 1 ? tokens_ - (last_alone(products) ? 1 : 0) - first : 0};
   }
 
   // `next`: the stage after it, the products that a kPrepare is for.
@@ -412,7 +416,7 @@ class CudaExecutor : public Executor {
                           row(program().ops[index].outputs[0], first)});
     }
     LS_TRY_VOID(expert_rows_.multiply(inputs, products, stream_));
-    if (!last_alone(input)) return {};
+    if (!last_alone(stage)) return {};
     for (const size_t index : stage.ops)
       launch_experts(parts_, program().ops[index], buffers_, tokens_, tokens_ - 1, stream_);
     return {};
@@ -460,7 +464,7 @@ class CudaExecutor : public Executor {
       }
       LS_TRY_VOID(many_rows_->multiply(row(input, first), many, std::move(products), stream_));
     }
-    if (!last_alone(input)) return {};
+    if (!last_alone(stage)) return {};
     if (tokens_ > 1) {
       RowsCall prepare;
       prepare.tasks[0] = prepare_task(input, last);
