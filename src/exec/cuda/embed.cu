@@ -92,6 +92,17 @@ __global__ void embed_kernel(const __grid_constant__ EmbedCall call) {
 
 }  // namespace
 
+bool made_for_hopper() {
+  static const bool made = [] {
+    cudaFuncAttributes attributes{};
+    if (cudaFuncGetAttributes(&attributes, embed_kernel) == cudaSuccess)
+      return attributes.ptxVersion >= 90;
+    cudaGetLastError();
+    return false;
+  }();
+  return made;
+}
+
 void run_embed(const EmbedCall& call, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(call.tokens - call.first_row),
                   static_cast<unsigned>((call.table.columns + kThreads - 1) / kThreads));

@@ -7,6 +7,11 @@
 
 namespace lockstep::exec::cuda {
 
+// Whether the kernels are the machine code for 9.0. For other GPUs the driver makes code of PTX for
+// 7.5, where what asks for more (__CUDA_ARCH__) is left out. All are compiled alike, so one kernel
+// is asked; it is asked first where no launches are being captured.
+bool made_for_hopper();
+
 // Reads all of it, for measuring; `out` gets a number that depends on every byte.
 void run_read(const void* data, int64_t bytes, uint32_t* out, cudaStream_t stream);
 

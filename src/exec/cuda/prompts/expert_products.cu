@@ -226,10 +226,8 @@ __global__ void __launch_bounds__(kExpertThreads, Source::kBlocks)
 template <class Source>
 bool launch_products(const ExpertProductsCall& call, bool tries, cudaStream_t stream) {
   const auto kernel = expert_products_kernel<Source>;
-  cudaFuncAttributes attributes{};
   if (tries) {
-    const bool fits = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
-                      attributes.ptxVersion >= 80 &&
+    const bool fits = made_for_hopper() &&
                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            kExpertShared<Source>) == cudaSuccess;
     if (!fits) cudaGetLastError();

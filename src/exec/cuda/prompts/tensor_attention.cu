@@ -406,17 +406,13 @@ bool run_both(const TensorCall& call, cudaStream_t stream) {
          (call.scores == nullptr || run<D, V, kSplit, true>(call, stream));
 }
 
-// Zero where the kernels were compiled for GPUs without such tensor cores: what the driver makes of
-// PTX for 7.5 runs on every newer GPU, but does not multiply.
+// Zero where the kernels were compiled for GPUs without such tensor cores.
 unsigned count_multiprocessors() {
   int device = 0, count = 0;
-  cudaFuncAttributes attributes{};
   const bool known =
       cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
-      cudaFuncGetAttributes(&attributes, tensor_attention_kernel<64, 64, false, false>) ==
-          cudaSuccess;
-  return known && attributes.ptxVersion >= 80 ? static_cast<unsigned>(count) : 0;
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return known && made_for_hopper() ? static_cast<unsigned>(count) : 0;
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Launching kernels so that one starts while the one before it ends (programmatic dependent
-// launch): a kernel may read weights at once, and what other kernels write only after
-// wait_for_inputs().
+// launch, from compute capability 9.0 on): a kernel may read weights at once, and what other
+// kernels write only after wait_for_inputs().
 #pragma once
 
 #include <cuda_runtime_api.h>
+
+#include "exec/cuda/kernels.h"
 
 namespace lockstep::exec::cuda {
 namespace {
@@ -32,8 +34,9 @@ void launch(void (*kernel)(Call), dim3 grid, int threads, size_t shared, cudaStr
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
+  // Without wait_for_inputs() nothing keeps a kernel from reading too early.
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = made_for_hopper() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, call);
 }
 

@@ -13,10 +13,9 @@ int64_t splits_for(int64_t positions) {
 }
 
 Result<std::unique_ptr<TokenPass>> TokenPass::create(Parts& parts, const Plan& plan) {
-  int device = 0, major = 0, multiprocessors = 0, shared_bytes = 0;
+  if (!made_for_hopper()) return std::unique_ptr<TokenPass>();
+  int device = 0, multiprocessors = 0, shared_bytes = 0;
   LS_TRY_VOID(check(cudaGetDevice(&device), "cudaGetDevice"));
-  LS_TRY_VOID(check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                    "cudaDeviceGetAttribute"));
   LS_TRY_VOID(
       check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
             "cudaDeviceGetAttribute"));
@@ -25,8 +24,7 @@ Result<std::unique_ptr<TokenPass>> TokenPass::create(Parts& parts, const Plan& p
             "cudaDeviceGetAttribute"));
   // Later GPUs are not all larger: those for desktops have less memory in a multiprocessor.
   constexpr int kStaticShared = 10 * 1024;
-  if (major < 9 || shared_bytes < kMostProductsShared + kStaticShared)
-    return std::unique_ptr<TokenPass>();
+  if (shared_bytes < kMostProductsShared + kStaticShared) return std::unique_ptr<TokenPass>();
   std::unique_ptr<TokenPass> out(new TokenPass(parts));
   LS_TRY_VOID(out->allocate());
   if (!out->build(plan, multiprocessors)) return std::unique_ptr<TokenPass>();
