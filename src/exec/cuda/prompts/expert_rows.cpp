@@ -40,13 +40,12 @@ Result<void> ExpertRows::begin(cudaStream_t stream) {
 }
 
 Result<const uint32_t*> ExpertRows::largest_of(const WeightView& weight, cudaStream_t stream) {
-  DeviceMemory& place = largest_[weight.codes];
-  if (place.data() == nullptr) {
-    LS_TRY(place, DeviceMemory::allocate(4));
-    LS_TRY_VOID(check(cudaMemsetAsync(place.data(), 0, 4, stream), "cudaMemsetAsync"));
-    run_largest(weight, place.as<uint32_t>(), stream);
-  }
-  return place.as<const uint32_t>();
+  if (const auto found = largest_.find(weight.codes); found != largest_.end())
+    return found->second.as<const uint32_t>();
+  LS_TRY(DeviceMemory place, DeviceMemory::allocate(4));
+  LS_TRY_VOID(check(cudaMemsetAsync(place.data(), 0, 4, stream), "cudaMemsetAsync"));
+  run_largest(weight, place.as<uint32_t>(), stream);
+  return (largest_[weight.codes] = std::move(place)).as<const uint32_t>();
 }
 
 Result<void> ExpertRows::group(const Inputs& inputs, cudaStream_t stream) {

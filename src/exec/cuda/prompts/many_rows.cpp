@@ -59,7 +59,8 @@ Result<RowHalves> ManyRows::place_of_rows(std::span<const WeightView> weights, i
 Result<WeightHalves> ManyRows::halves_of(std::span<const Product> group, HalfWeights& scratch,
                                          cudaStream_t stream) {
   const WeightView& first = group[0].weight;
-  if (const auto found = resident_.find(first.codes); found != resident_.end())
+  if (const auto found = resident_.find(first.codes);
+      found != resident_.end() && found->second.halves.to != nullptr)
     return found->second.halves;
   const int parts = parts_of(first.format);
   const int64_t bytes = first.rows * first.columns * parts * 2;
@@ -76,15 +77,15 @@ Result<WeightHalves> ManyRows::halves_of(std::span<const Product> group, HalfWei
     place.memory = {};
     LS_TRY(place.memory, DeviceMemory::allocate(layout.bytes()));
   }
-  place.halves = {place.memory.data() + to, parts, place.memory.as<uint32_t>(largest)};
-  LS_TRY_VOID(check(cudaMemsetAsync(place.halves.largest, 0, 4, stream), "cudaMemsetAsync"));
-  for (const Product& product : group) run_largest(product.weight, place.halves.largest, stream);
-  WeightHalves each = place.halves;
+  const WeightHalves halves{place.memory.data() + to, parts, place.memory.as<uint32_t>(largest)};
+  LS_TRY_VOID(check(cudaMemsetAsync(halves.largest, 0, 4, stream), "cudaMemsetAsync"));
+  for (const Product& product : group) run_largest(product.weight, halves.largest, stream);
+  WeightHalves each = halves;
   for (const Product& product : group) {
     run_halve(product.weight, each, stream);
     each.to = static_cast<std::byte*>(each.to) + bytes;
   }
-  return place.halves;
+  return place.halves = halves;
 }
 
 Result<void> ManyRows::multiply(const float* x, int64_t tokens, std::vector<Product> products,

@@ -13,6 +13,7 @@ std::string gigabytes(int64_t bytes) {
 
 Result<void> check(cudaError_t code, std::string_view call) {
   if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is told here, and not once more by the next look at a kernel's start
   return error("CUDA: {}: {} ({})", call, cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
