@@ -396,7 +396,11 @@ class CudaExecutor : public Executor {
     const op::Op& some = program().ops[stage.ops[0]];
     const auto& experts = std::get<op::ExpertLinear>(some.what);
     const auto [first, many] = together(stage);
-    if (many == 0 || !expert_rows_.takes(weights_.matrix(experts.weight))) {
+    const auto takes = [&](size_t index) {
+      const auto& linear = std::get<op::ExpertLinear>(program().ops[index].what);
+      return expert_rows_.takes(weights_.matrix(linear.weight));
+    };
+    if (many == 0 || !std::ranges::all_of(stage.ops, takes)) {
       for (const size_t index : stage.ops) launch_own(program().ops[index]);
       return {};
     }

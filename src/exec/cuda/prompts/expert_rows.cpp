@@ -29,8 +29,9 @@ Result<void> clear_largest(const DeviceMemory& numbers, cudaStream_t stream) {
 bool ExpertRows::takes(const WeightView& weight) {
   const auto [found, fresh] = takes_.try_emplace(weight.format);
   if (fresh) found->second = can_run_expert_products(weight.format);
-  // Rows of halves are copied 16 bytes at a time, and units are counted by 32 bits.
-  return found->second && weight.columns % 8 == 0 && weight.rows * weight.columns / 32 < INT32_MAX;
+  // Rows of halves are copied 16 bytes at a time. Units of 32 columns are counted by 32 bits, and
+  // so are the pieces of 16 bytes that their codes are read in, two of a unit at most.
+  return found->second && weight.columns % 8 == 0 && weight.rows * weight.columns / 16 < INT32_MAX;
 }
 
 Result<void> ExpertRows::begin(cudaStream_t stream) {
