@@ -154,7 +154,7 @@ __device__ void halve_row(const RowTask& task, const float* x, int64_t row, floa
   for_each(
       {0, static_cast<int>(task.a_width / 4)}, [&](int i) { return fours[i]; },
       [&](int i, float4 f) {
-        most = fmaxf(most, fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w))));
+        most = fmaxf(most, largest_of(f));
         put_halves(f, kUsualScale, task.halves, task.a_width, row, 4 * i);
       });
   const uint32_t bits = __float_as_uint(block_max(most, shared));

@@ -8,8 +8,7 @@ namespace lockstep::exec::cuda {
 namespace {
 
 bool is_float(const WeightView& weight) {
-  return weight.format == quant::Format::kF32 || weight.format == quant::Format::kF16 ||
-         weight.format == quant::Format::kBF16;
+  return weight.scales == nullptr;
 }
 
 Result<void> make_room(DeviceMemory& memory, int64_t bytes, cudaStream_t stream) {

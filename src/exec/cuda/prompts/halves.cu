@@ -110,16 +110,22 @@ unsigned blocks_for(int64_t groups) {
   return static_cast<unsigned>(min(kMostBlocks, (groups + kThreads - 1) / kThreads));
 }
 
+// What the products of rows that are times `scale` must be multiplied by. Of the next rows nothing
+// is known yet.
+template <class Call>
+__device__ void put_factors(const Call& call, float scale) {
+  if (blockIdx.x > 0 || threadIdx.x > 0) return;
+  *call.next_largest = 0;
+  for (int i = 0; i < call.weights; ++i)
+    call.factors[i] = 1 / scale * (1 / scale_for(*call.largest_weight[i]));
+}
+
 __global__ void __launch_bounds__(kThreads)
     fit_rows_kernel(const __grid_constant__ FitRowsCall call) {
   let_next_start();
   wait_for_inputs();
   const float scale = scale_of_rows(*call.out.largest);
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *call.next_largest = 0;
-    for (int i = 0; i < call.weights; ++i)
-      call.factors[i] = 1 / scale * (1 / scale_for(*call.largest_weight[i]));
-  }
+  put_factors(call, scale);
   if (scale == kUsualScale) return;
   const float4* x = reinterpret_cast<const float4*>(call.x);
   const int64_t fours = call.columns / 4;
@@ -139,10 +145,8 @@ __global__ void __launch_bounds__(kThreads)
   float most = 0;
 #pragma unroll 4
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.count / 4;
-       i += int64_t{gridDim.x} * kThreads) {
-    const float4 f = x[i];
-    most = fmaxf(most, fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w))));
-  }
+       i += int64_t{gridDim.x} * kThreads)
+    most = fmaxf(most, largest_of(x[i]));
   offer_largest(most, call.out.largest);
 }
 
@@ -151,11 +155,7 @@ __global__ void __launch_bounds__(kThreads)
   let_next_start();
   wait_for_inputs();
   const float scale = scale_for(*call.out.largest);
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *call.next_largest = 0;
-    for (int i = 0; i < call.weights; ++i)
-      call.factors[i] = 1 / scale * (1 / scale_for(*call.largest_weight[i]));
-  }
+  put_factors(call, scale);
   const float4* x = reinterpret_cast<const float4*>(call.x);
   for_several(
       int64_t{blockIdx.x} * kThreads + threadIdx.x, call.count / 4, int64_t{gridDim.x} * kThreads,

@@ -148,10 +148,8 @@ __global__ void __launch_bounds__(kWarps<D, V, kSplit>* kWarp,
     const int64_t index = min(first_row + row, rows - 1);
     const float* from = call.q + (token(index) * call.heads + head(index)) * D + half * (D / 2);
     float most = 0;
-    for (int i = 0; i < D / 2; i += 4) {
-      const float4 x = *reinterpret_cast<const float4*>(from + i);
-      most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-    }
+    for (int i = 0; i < D / 2; i += 4)
+      most = fmaxf(most, largest_of(*reinterpret_cast<const float4*>(from + i)));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
     const int shift = shift_into_range(most);
     const float scale = power_of_two(shift);

@@ -31,10 +31,7 @@ struct SplitRow {
   }
   __device__ void split(int size) {
     float most = 0;
-    visit(size, [&](int k, int) {
-      const float4 x = numbers[k];
-      most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-    });
+    visit(size, [&](int k, int) { most = fmaxf(most, largest_of(numbers[k])); });
     most = warp_max(most);
     shift = shift_into_range(most);
     const float scale = power_of_two(shift);

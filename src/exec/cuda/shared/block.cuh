@@ -27,6 +27,11 @@ __device__ inline uint64_t warp_max(uint64_t value) {
   return value;
 }
 
+// The largest magnitude. What is not a number does not count.
+__device__ inline float largest_of(float4 x) {
+  return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+}
+
 __device__ inline int warp_min(int value) {
 #if __CUDA_ARCH__ >= 800
   return __reduce_min_sync(~0u, value);
