@@ -66,6 +66,12 @@ class Cuda : public ::testing::Test {
                kv == DType::kF16 ? "f16" : "f32", worst);
   }
 
+  // The tokens are there once the program is finished.
+  void check(const std::string& name, CaseBuilder& builder, DType kv, double most) {
+    const op::Program& program = builder.finish();
+    check(name, program, builder.ids, kv, most);
+  }
+
   void check_model(const std::string& name, const std::string& path, int64_t tokens,
                    double most_half, double most_single) {
     const auto model = model::Model::load(path);
@@ -384,9 +390,8 @@ TEST_F(Cuda, CacheRanges) {
       const op::ValueId q = builder.input(4 * 64, 2 / keys);
       const op::ValueId k = builder.input(2 * 64, keys);
       builder.attention(attention, q, k, builder.input(2 * 64, values));
-      const op::Program& program = builder.finish();
-      check(fmt::format("keys of {:.0e}, values of {:.0e}", keys, values), program, builder.ids,
-            DType::kF32, 2 * limit(Rounding::kCache, false));
+      check(fmt::format("keys of {:.0e}, values of {:.0e}", keys, values), builder, DType::kF32,
+            2 * limit(Rounding::kCache, false));
     }
 }
 
@@ -394,16 +399,70 @@ TEST_F(Cuda, CacheRanges) {
 TEST_F(Cuda, RowRanges) {
   for (const double size : {1e-20, 1e-6, 0.1, 3e3, 1e20})
     for (const quant::Format format :
-         {quant::Format::kF32, quant::Format::kF16, quant::Format::kBF16, quant::Format::kQ8_0}) {
-      CaseBuilder builder(seed_);
-      builder.tokens = 50;
-      const op::Linear linear{builder.weight(format, 96, 256, 0.1), {}};
-      builder.add(linear, {builder.input(256, size)}, 96);
-      const auto rounding =
-          format == quant::Format::kQ8_0 ? Rounding::kQuantized : Rounding::kFloat;
-      check(fmt::format("rows of {:.0e}, {}", size, quant::info(format).name), builder.finish(),
-            builder.ids, DType::kF32, 2 * limit(rounding, false));
+         {quant::Format::kF32, quant::Format::kF16, quant::Format::kBF16, quant::Format::kQ8_0})
+      for (const bool of_experts : {false, true}) {
+        CaseBuilder builder(seed_);
+        builder.tokens = 50;
+        const op::ValueId x = builder.input(256, size);
+        if (of_experts) {
+          const op::ValueId choice = builder.add(op::Choose{}, {builder.input(9)}, 4);
+          const op::ExpertLinear linear{9, builder.weight(format, 9 * 96, 256, 0.1), {}};
+          builder.add(linear, {x, choice}, 4 * 96);
+        } else {
+          builder.add(op::Linear{builder.weight(format, 96, 256, 0.1), {}}, {x}, 96);
+        }
+        const auto rounding =
+            format == quant::Format::kQ8_0 ? Rounding::kQuantized : Rounding::kFloat;
+        check(fmt::format("rows of {:.0e}, {}{}", size, quant::info(format).name,
+                          of_experts ? ", experts" : ""),
+              builder, DType::kF32, 2 * limit(rounding, false));
+      }
+}
+
+// Whole blocks of experts: products that share their rows, in one launch or in several, and a
+// choice that serves two stages.
+TEST_F(Cuda, BlocksOfExperts) {
+  using quant::Format;
+  struct Block {
+    int64_t experts, used, tokens;
+    Format down;
+    std::vector<Format> shared;  // the formats of the products that share their rows
+  };
+  const Block blocks[] = {
+      {32, 8, 257, Format::kQ6_K, {Format::kQ4_K, Format::kQ4_K}},
+      {7, 3, 65, Format::kF16, {Format::kF16, Format::kF16}},
+      {33, 4, 130, Format::kQ4_0, {Format::kQ8_0, Format::kF32, Format::kQ8_0}},
+      {5, 2, 2, Format::kMXFP4, std::vector<Format>(6, Format::kQ5_0)},
+  };
+  for (const Block& block : blocks) {
+    constexpr int64_t kWidth = 512, kHidden = 256;
+    CaseBuilder builder(seed_);
+    builder.tokens = block.tokens;
+    const op::ValueId x = builder.input(kWidth), router = builder.input(block.experts, 2);
+    const op::ValueId choice = builder.add(op::Choose{}, {router}, block.used);
+    const op::ValueId weights = builder.add(op::Weigh{}, {router, choice}, block.used);
+    bool quantized = quant::info(block.down).block_values > 1;
+    std::vector<op::ValueId> products;
+    for (const Format format : block.shared) {
+      quantized = quantized || quant::info(format).block_values > 1;
+      op::ExpertLinear linear{
+          block.experts, builder.weight(format, block.experts * kHidden, kWidth, 0.05), {}};
+      if (products.empty()) linear.bias = builder.weight(Format::kF32, block.experts, kHidden);
+      products.push_back(builder.add(linear, {x, choice}, block.used * kHidden));
     }
+    op::ValueId hidden = products[0];
+    for (size_t i = 1; i < products.size(); ++i)
+      hidden = i == 1 ? builder.add(op::Activate{}, {hidden, products[i]}, block.used * kHidden)
+                      : builder.add(op::Add{}, {hidden, products[i]}, block.used * kHidden);
+    const op::ExpertLinear down{
+        block.experts, builder.weight(block.down, block.experts * kWidth, kHidden, 0.05), {}};
+    const op::ValueId out = builder.add(down, {hidden, choice}, block.used * kWidth);
+    builder.add(op::MixExperts{}, {weights, out}, kWidth);
+    // Two products and a function, one after another.
+    check(fmt::format("{} of {} experts, {} tokens", block.used, block.experts, block.tokens),
+          builder, DType::kF32,
+          4 * limit(quantized ? Rounding::kQuantized : Rounding::kFloat, false));
+  }
 }
 
 // Weights of several formats that share their rows: pairs go together, and there are more than one
@@ -426,7 +485,7 @@ TEST_F(Cuda, MixedProducts) {
       sum = i == 0 ? y : builder.add(op::Add{}, {sum, y}, 136);
     }
     const auto rounding = formats.size() == floats.size() ? Rounding::kFloat : Rounding::kQuantized;
-    check(fmt::format("{} products", formats.size()), builder.finish(), builder.ids, DType::kF32,
+    check(fmt::format("{} products", formats.size()), builder, DType::kF32,
           2 * limit(rounding, false));
   }
 }
