@@ -73,14 +73,19 @@ bool SameRows::is_whole_and_alike(op::ValueId id) {
 
 SameRows::Recorded SameRows::recorded(const std::string& name) {
   const auto [found, is_new] = names_.try_emplace(name, Recorded::kOtherwise);
-  if (!is_new || !a_.trace->has(name) || !b_.trace->has(name)) return found->second;
+  const trace::CheckpointInfo* of_a = a_.trace->checkpoint(name);
+  const trace::CheckpointInfo* of_b = b_.trace->checkpoint(name);
+  // The type counts also where no step has the value.
+  if (!is_new || of_a == nullptr || of_b == nullptr || of_a->dtype != of_b->dtype)
+    return found->second;
   bool everywhere = true;
   const auto& steps = a_.trace->manifest().steps;
   for (size_t step = 0; step < steps.size(); ++step) {
     const auto a = a_.trace->value(step, name);
     const auto b = b_.trace->value(step, name);
     if (a.has_value() != b.has_value() || (a && !same_numbers(*a, *b))) return Recorded::kOtherwise;
-    everywhere = everywhere && a && a->shape[0] == steps[step].tokens;
+    // One row a token. Another shape is that of scores, which no op reads as rows.
+    everywhere = everywhere && a && a->shape.size() == 2 && a->shape[0] == steps[step].tokens;
   }
   return found->second = everywhere ? Recorded::kAlikeEverywhere : Recorded::kAlike;
 }

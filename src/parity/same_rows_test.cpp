@@ -78,6 +78,38 @@ TEST_F(SameRowsTest, WhatWasNotRecordedIsNotShared) {
   EXPECT_FALSE(has(shared(ops, ops, "logits"), "logits"));
 }
 
+// As many rows as numbers in a row, so that its shape could pass for rows.
+TEST_F(SameRowsTest, WhatHasTheShapeOfScoresIsNoInput) {
+  const int64_t width = original.values.at("blk.1.attn_norm").shape[1];
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < width; ++i) tokens.push_back(static_cast<int32_t>(i * 7 % 61));
+  Recording odd = only(traced.record(tokens, width),
+                       [](const std::string& name) { return trace::in_checkpoints("ops", name); });
+  EXPECT_TRUE(has(shared(odd, odd), "blk.1.q"));
+  odd.values.at("blk.1.attn_norm").shape = {width, width, 1};
+  EXPECT_FALSE(has(shared(odd, odd), "blk.1.q"));
+  // It is computed from what lies before, which may differ.
+  Recording wrong = odd;
+  wrong.at("blk.0.output", 5, 3) += 0.5;
+  const Comparison c = judge(odd, wrong);
+  EXPECT_TRUE(find(c, "blk.1.q").reference.defects.empty());
+  EXPECT_EQ(find(c, "blk.1.q").suspect.defects, std::vector<int64_t>{5});
+}
+
+// What rounding explains depends on the types of all that belongs to an op.
+TEST_F(SameRowsTest, AnotherTypeCountsAlsoWhereNothingWasRecorded) {
+  const auto with_scores = [&](DType dtype) {
+    Recording out = ops;
+    out.manifest.checkpoints = {{"mine", DType::kF64, 1}, {"blk.0.attn_scores", dtype, 4}};
+    return out;
+  };
+  const Recording fine = with_scores(DType::kF64);
+  const Recording coarse = with_scores(DType::kF16);
+  EXPECT_TRUE(has(shared(fine, fine, "all"), "blk.0.attn_mix"));
+  EXPECT_FALSE(has(shared(fine, coarse, "all"), "blk.0.attn_mix"));
+  EXPECT_TRUE(has(shared(fine, coarse, "all"), "blk.1.attn_mix"));
+}
+
 TEST_F(SameRowsTest, OtherWaysToComputeAreNot) {
   Recording other = ops;
   other.manifest.engine.precision.compute = "f32";
