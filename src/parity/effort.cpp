@@ -88,21 +88,21 @@ double effort_of(const op::Program& program, const trace::Trace& trace, op::Valu
   return effort;
 }
 
-int64_t bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id,
-                 int64_t positions) {
-  int64_t bytes = 0;
+double bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id) {
+  const auto positions = static_cast<double>(trace.positions());
+  double bytes = 0;
   for_each_replayed(program, trace, id, [&](const op::Op& op) {
     if (const auto* linear = std::get_if<op::Linear>(&op.what))
-      bytes += std::ssize(linear->weight.data);
+      bytes += static_cast<double>(linear->weight.data.size());
     if (const auto* experts = std::get_if<op::ExpertLinear>(&op.what))
-      bytes += std::ssize(experts->weight.data);
+      bytes += static_cast<double>(experts->weight.data.size());
     for (const auto& values : {op.inputs, op.outputs})
       for (const op::ValueId value : values) {
         const auto* recorded = trace.checkpoint(program.value(value).name);
         if (recorded == nullptr) continue;
         const bool scores = program.value(value).shape == op::Value::Shape::kScores;
-        bytes += positions * program.value(value).width * (scores ? trace.positions() : 1) *
-                 size_bytes(recorded->dtype);
+        bytes += positions * (scores ? positions : 1) *
+                 static_cast<double>(program.value(value).width * size_bytes(recorded->dtype));
       }
   });
   return bytes;

@@ -12,9 +12,10 @@ namespace lockstep::parity {
 // it since the trace does not have it.
 double effort_of(const op::Program& program, const trace::Trace& trace, op::ValueId id);
 
-// Bytes of the model and of the trace that it reads at so many positions, about.
-int64_t bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id,
-                 int64_t positions);
+// Bytes of the model and of the trace that it reads, at most. Of the trace all positions count:
+// attention at one of them reads the keys and values of those before, and whether another trace has
+// the same numbers is asked of all.
+double bytes_of(const op::Program& program, const trace::Trace& trace, op::ValueId id);
 
 // How many of a trace's positions can be judged in that time on this machine, on both sides.
 int64_t positions_within(double seconds, const op::Program& program, int64_t positions,

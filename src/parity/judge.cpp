@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Pages that were read and not yet given back.
-constexpr int64_t kHeldBytes = 256 << 20;
+constexpr double kHeldBytes = 256 << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -150,7 +150,7 @@ class Judge {
     double done = 0;
     std::optional<SameRows> same;
     if (sides.size() == 2) same.emplace(*sides[0].side, *sides[1].side, options_.checkpoints);
-    int64_t held_bytes = 0;
+    double held_bytes = 0;
     Progress progress("replaying", std::ssize(checkpoints), "checkpoints");
     for (CheckpointResult& result : checkpoints) {
       const auto started = Clock::now();
@@ -177,8 +177,8 @@ class Judge {
       // checkpoint reads some of them again: not after each.
       if (id == scope_.ids.end()) continue;
       for (const Judged& judged : sides)
-        held_bytes += bytes_of(judged.side->forwards.front().program, *judged.side->trace,
-                               id->second, std::ssize(judged.side->replayed));
+        held_bytes +=
+            bytes_of(judged.side->forwards.front().program, *judged.side->trace, id->second);
       if (held_bytes < kHeldBytes) continue;
       for (const Judged& judged : sides) release_pages(*judged.side);
       held_bytes = 0;
