@@ -10,7 +10,7 @@ namespace lockstep::audit {
 namespace {
 
 constexpr int64_t kMostPieces = 256;
-constexpr int64_t kPointsOfPiece = 16;
+constexpr int64_t kMostPoints = 4096;
 constexpr size_t kFewPoints = 16;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
@@ -63,12 +63,15 @@ Points::Points(const Values& a, const Values& b, const Measured* measured) {
     b_.push_back(b.at(index));
     a_.push_back(index < a.count() ? a.at(index) : b_.back());
   };
-  for (const int64_t piece : pieces_to_look_at(b, measured)) {
+  // Of few pieces all: a single number may be what is wrong.
+  const std::vector<int64_t> pieces = pieces_to_look_at(b, measured);
+  const int64_t of_piece = kMostPoints / std::max<int64_t>(std::ssize(pieces), 1);
+  for (const int64_t piece : pieces) {
     const int64_t n = std::min(kPiece, b.count() - piece * kPiece);
-    if (n <= kPointsOfPiece)
+    if (n <= of_piece)
       for (int64_t i = 0; i < n; ++i) take(piece * kPiece + i);
     else
-      for (int64_t i = 0; i < kPointsOfPiece; ++i) take(piece * kPiece + random.below(n));
+      for (int64_t i = 0; i < of_piece; ++i) take(piece * kPiece + random.below(n));
   }
   // Numbers that are right say nothing about those that are wrong.
   double squares = 0;

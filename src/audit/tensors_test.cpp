@@ -304,6 +304,19 @@ TEST(AuditTensors, WhatIsNoNumberMustBeTheSame) {
   }
 }
 
+// One wrong number is nothing else: what is rounding beside it must not be explained in its place.
+TEST(AuditTensors, OneWrongNumberIsNoScale) {
+  Random random(fresh_seed());
+  for (int round = 0; round < 200; ++round) {
+    const Floats x = gaussian(random, 256 * 8);
+    Floats wrong = x;
+    wrong[static_cast<size_t>(random.below(256 * 8))] += 100;
+    const TensorAudit found = pair_of({256, 8}, x, kF32, {256, 8}, wrong, Format::kF16);
+    EXPECT_EQ(verdict_of(found), "wrong unknown") << found.detail;
+    EXPECT_TRUE(found.detail.starts_with("row ")) << found.detail;
+  }
+}
+
 // One number of many: no mean may hide it.
 TEST(AuditTensors, OneWrongBlockIsFound) {
   Random random(fresh_seed());
