@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
 #include "parity/compare.h"
 #include "parity/noise_experts.h"
+#include "parity/part.h"
 #include "parity/test_traces.h"
 
 namespace lockstep::parity {
@@ -133,9 +135,9 @@ TEST_F(ExpertsTest, AChoiceThatWasNotRecordedIsDerived) {
       few.remove(fmt::format("blk.{}.{}", layer, leaf));
   const Comparison c = compared(few);
   EXPECT_FALSE(c.first_defect);
-  EXPECT_EQ(c.suspect.experts.rows, 2 * kRoutedTokens);
-  EXPECT_EQ(c.suspect.experts.open, 0);
-  EXPECT_EQ(c.reference.experts.rows, 0);
+  EXPECT_EQ(c.suspect.experts.rows(), 2 * kRoutedTokens);
+  EXPECT_EQ(c.suspect.experts.open(), 0);
+  EXPECT_EQ(c.reference.experts.rows(), 0);
   EXPECT_TRUE(
       notes_say(c, fmt::format("the suspect did not record which experts its tokens took: {} "
                                "choices were derived; recording ffn_choice makes them certain",
@@ -155,10 +157,66 @@ TEST_F(ExpertsTest, AnOrderThatNobodyKnowsIsNoMistake) {
   other.remove("blk.1.ffn_choice");
   const Comparison c = compared(other);
   EXPECT_FALSE(c.first_defect);
-  EXPECT_EQ(c.suspect.experts.open, kRoutedTokens);
+  EXPECT_EQ(c.suspect.experts.open(), kRoutedTokens);
   EXPECT_TRUE(notes_say(c, "too close to tell or have an unknown order"));
   other.at("blk.1.ffn_out", 2, 0) += 0.5;
   ASSERT_TRUE(compared(other).first_defect);
+}
+
+// Parts derive choices by themselves, some of them the same ones.
+TEST_F(ExpertsTest, PartsTellOfDerivedChoicesWhatTheWholeTells) {
+  Recording few = right_;
+  few.remove("blk.0.ffn_choice");
+  for (const char* leaf : {"ffn_choice", "ffn_weights", "ffn_expert_gate", "ffn_expert_up",
+                           "ffn_expert_act", "ffn_expert_out"})
+    few.remove(fmt::format("blk.1.{}", leaf));
+  const trace::Trace a = traced_.write(right_), b = traced_.write(few);
+  const Comparison whole = compare(a, b, &traced_.model(), {}).value();
+  EXPECT_EQ(whole.suspect.experts.rows(), 2 * kRoutedTokens);
+  EXPECT_EQ(whole.suspect.experts.open(), kRoutedTokens);
+  for (const int64_t count : {1, 2, 7, 40}) {
+    SCOPED_TRACE(count);
+    std::vector<Findings> parts;
+    for (int64_t k = 1; k <= count; ++k)
+      parts.push_back(
+          parse_findings(to_json(compare_part(a, b, &traced_.model(), {}, {k, count}).value()), "f")
+              .value());
+    CompareOptions options;
+    options.parts = &parts;
+    const auto merged = compare(a, b, &traced_.model(), options);
+    ASSERT_TRUE(merged.ok()) << merged.error().message;
+    EXPECT_EQ(merged->notes, whole.notes);
+    EXPECT_EQ(merged->suspect.experts.rows(), whole.suspect.experts.rows());
+    EXPECT_EQ(merged->suspect.experts.open(), whole.suspect.experts.open());
+    EXPECT_EQ(merged->reference.experts.rows(), 0);
+    auto& of = parts[0].suspect_experts.by_checkpoint["blk.1.ffn_choice"];
+    of.all = {{0, kRoutedTokens}};
+    const auto refused = compare(a, b, &traced_.model(), options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "f: blk.1.ffn_choice: has choices that the traces do not have");
+  }
+}
+
+TEST(DerivedChoices, RunsOfSeveralPartsAreUnited) {
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 100; ++round) {
+    std::set<int64_t> all;
+    Runs out;
+    for (int part = 0; part < 3; ++part) {
+      Runs runs;
+      for (int64_t at = 0; at < 40; at += 2 + static_cast<int64_t>(random() % 7)) {
+        const int64_t last = at + static_cast<int64_t>(random() % 5);
+        runs.emplace_back(at, last);
+        for (int64_t i = at; i <= last; ++i) all.insert(i);
+        at = last;
+      }
+      out = united(std::move(out), runs);
+    }
+    EXPECT_EQ(count(out), std::ssize(all));
+    for (size_t i = 1; i < out.size(); ++i) EXPECT_GT(out[i].first, out[i - 1].second + 1);
+    for (const auto& [first, last] : out) EXPECT_TRUE(all.contains(first) && all.contains(last));
+  }
 }
 
 TEST(ExpertChoice, TiesAreWhatRoundingExplains) {

@@ -191,16 +191,15 @@ class Judge {
 
   // What would make certain which experts a side took.
   void note_derived_experts(const SideScope& side, const DerivedChoices& derived) {
-    if (derived.rows == 0) return;
+    if (derived.rows() == 0) return;
     std::string note =
         fmt::format("the {} did not record which experts its tokens took: {} choices were derived",
-                    side.name, derived.rows);
-    if (derived.open > 0)
+                    side.name, derived.rows());
+    if (derived.open() > 0)
       note += fmt::format(
           ", of which {} are too close to tell or have an unknown order, so that nothing is said "
-          "of "
-          "what follows from them",
-          derived.open);
+          "of what follows from them",
+          derived.open());
     out_.notes.push_back(note + "; recording ffn_choice makes them certain");
   }
 

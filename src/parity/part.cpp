@@ -79,6 +79,8 @@ Result<Findings> compare_part(const trace::Trace& reference, const trace::Trace&
                          std::make_move_iterator(found.end()));
   out.choices = work.choices;
   out.logits = std::move(work.logits);
+  out.reference_experts = std::move(work.reference.experts);
+  out.suspect_experts = std::move(work.suspect.experts);
   out.failure = options.products().failure();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return out;

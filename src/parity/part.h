@@ -41,7 +41,9 @@ struct Findings {
   std::vector<CheckpointResult> checkpoints;
   ChoiceStatistics choices;            // where logits are among them
   std::vector<PositionLogits> logits;  // the same
-  std::string failure;                 // of the GPU, where it was given up
+  // Of each side; several parts may have derived the same ones.
+  DerivedChoices reference_experts, suspect_experts;
+  std::string failure;  // of the GPU, where it was given up
   double seconds = 0;
 };
 

@@ -85,14 +85,24 @@ Result<Metrics> read_metrics(const JsonReader& in) {
   return out;
 }
 
-// At most `most` of them: a few digits may tell of more than any memory holds.
-Result<std::vector<int64_t>> read_runs(const JsonReader& in, size_t most) {
+Result<Runs> read_runs(const JsonReader& in) {
   LS_TRY(const auto runs, in.items());
-  std::vector<int64_t> out;
+  Runs out;
   for (const JsonReader& run : runs) {
     LS_TRY(Items ends, Items::of(run, 2));
-    LS_TRY(const int64_t first, ends.next().integer(out.empty() ? 0 : out.back() + 1, kMost - 1));
+    const int64_t least = out.empty() ? 0 : out.back().second + 1;
+    LS_TRY(const int64_t first, ends.next().integer(least, kMost - 1));
     LS_TRY(const int64_t last, ends.next().integer(first, kMost - 1));
+    out.emplace_back(first, last);
+  }
+  return out;
+}
+
+// At most `most` of them: a few digits may tell of more than any memory holds.
+Result<std::vector<int64_t>> read_positions(const JsonReader& in, size_t most) {
+  LS_TRY(const Runs runs, read_runs(in));
+  std::vector<int64_t> out;
+  for (const auto& [first, last] : runs) {
     if (static_cast<uint64_t>(last - first) >= most - out.size())
       return in.wrong(fmt::format("{} positions at most", most));
     for (int64_t i = first; i <= last; ++i) out.push_back(i);
@@ -119,7 +129,7 @@ Result<std::vector<Row>> read_rows(const JsonReader& in, float Row::*first, floa
   LS_TRY(Items items, Items::of(in["numbers"], 2));
   std::vector<float> numbers[2];
   for (std::vector<float>& each : numbers) LS_TRY_VOID(read_floats(items.next(), each));
-  LS_TRY(const auto positions, read_runs(in["positions"], numbers[0].size()));
+  LS_TRY(const auto positions, read_positions(in["positions"], numbers[0].size()));
   if (numbers[0].size() != positions.size() || numbers[1].size() != positions.size())
     return in.wrong("two numbers for each position");
   std::vector<Row> out(positions.size());
@@ -141,7 +151,7 @@ Result<void> read_if_there(const JsonReader& in, std::optional<T>& out, const F&
 Result<SideJudgement> read_judgement(const JsonReader& in) {
   SideJudgement out;
   LS_TRY(out.rows, read_rows(in["rows"], &RowError::ratio, &RowError::error));
-  LS_TRY(out.defects, read_runs(in["defects"], out.rows.size()));
+  LS_TRY(out.defects, read_positions(in["defects"], out.rows.size()));
   LS_TRY_VOID(read_if_there(in["worst"], out.worst, read_own));
   LS_TRY_VOID(read_if_there(in["first_defect"], out.first_defect, read_own));
   return out;
@@ -186,6 +196,19 @@ Result<PositionLogits> read_logits(const JsonReader& in) {
   return out;
 }
 
+Result<DerivedChoices> read_experts(const JsonReader& in) {
+  LS_TRY(const auto choices, in.items());
+  DerivedChoices out;
+  for (const JsonReader& each : choices) {
+    LS_TRY(Items items, Items::of(each, 3));
+    LS_TRY(const std::string name, items.next().text());
+    DerivedChoices::Of& of = out.by_checkpoint[name];
+    LS_TRY(of.all, read_runs(items.next()));
+    LS_TRY(of.open, read_runs(items.next()));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Findings> parse_findings(std::string_view text, const std::string& source) {
@@ -223,6 +246,8 @@ Result<Findings> parse_findings(std::string_view text, const std::string& source
   for (const JsonReader& each : logits) {
     LS_TRY(out.logits.emplace_back(), read_logits(each));
   }
+  LS_TRY(out.reference_experts, read_experts(in["experts"]["reference"]));
+  LS_TRY(out.suspect_experts, read_experts(in["experts"]["suspect"]));
   LS_TRY(const auto checkpoints, in["checkpoints"].items());
   for (const JsonReader& each : checkpoints) {
     LS_TRY(out.checkpoints.emplace_back(), read_checkpoint(each));

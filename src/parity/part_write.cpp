@@ -103,6 +103,12 @@ ordered_json logits_json(const PositionLogits& logits) {
           exact(m.top10_overlap)};
 }
 
+ordered_json experts_json(const DerivedChoices& choices) {
+  ordered_json out = ordered_json::array();
+  for (const auto& [name, of] : choices.by_checkpoint) out.push_back({name, of.all, of.open});
+  return out;
+}
+
 ordered_json text_or_null(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
@@ -131,6 +137,8 @@ std::string to_json(const Findings& all) {
                     exact(all.choices.sum_kl), exact(all.choices.worst_kl)};
   out["logits"] = ordered_json::array();
   for (const PositionLogits& logits : all.logits) out["logits"].push_back(logits_json(logits));
+  out["experts"] = {{"reference", experts_json(all.reference_experts)},
+                    {"suspect", experts_json(all.suspect_experts)}};
   out["checkpoints"] = ordered_json::array();
   for (const CheckpointResult& result : all.checkpoints)
     out["checkpoints"].push_back(checkpoint_json(result));

@@ -117,9 +117,16 @@ void Replay::leave_open_choices(op::ValueId id, Positions positions, Estimate& o
 
 DerivedChoices Replay::derived_choices() const {
   DerivedChoices out;
+  const auto add = [](int64_t position, Runs& runs) {  // in order
+    if (runs.empty() || runs.back().second + 1 < position)
+      runs.emplace_back(position, position);
+    else
+      runs.back().second = position;
+  };
   for (const auto& [row, open] : derived_choices_) {
-    ++out.rows;
-    out.open += open ? 1 : 0;
+    DerivedChoices::Of& of = out.by_checkpoint[program_.value(row.first).name];
+    add(row.second, of.all);
+    if (open) add(row.second, of.open);
   }
   return out;
 }

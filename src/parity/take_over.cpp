@@ -103,6 +103,23 @@ void put(CheckpointResult found, const Scope& scope, CheckpointResult& out) {
   if (scope.keeps_rows) out.rows.compared = std::move(found.rows.compared);
 }
 
+bool fits(const Runs& runs, const SideScope& side) {
+  return runs.empty() || runs.back().second < std::ssize(side.tokens);
+}
+
+// Parts derive a choice that more than one of them needs each by itself.
+Result<void> add(const DerivedChoices& found, const SideScope& side, const Scope& scope,
+                 const std::string& source, DerivedChoices& out) {
+  for (const auto& [name, of] : found.by_checkpoint) {
+    if (!side.judged() || !scope.ids.contains(name) || !fits(of.all, side) || !fits(of.open, side))
+      return error("{}: {}: has choices that the traces do not have", printable(source),
+                   printable(name, 80));
+    DerivedChoices::Of& all = out.by_checkpoint[name];
+    all = {united(std::move(all.all), of.all), united(std::move(all.open), of.open)};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> take_over(const std::vector<Findings>& parts, const Traces& traces,
@@ -138,6 +155,9 @@ Result<void> take_over(const std::vector<Findings>& parts, const Traces& traces,
       out.choices = part.choices;
       if (scope.keeps_rows) out.logits = part.logits;
     }
+    LS_TRY_VOID(
+        add(part.reference_experts, scope.reference, scope, part.source, out.reference.experts));
+    LS_TRY_VOID(add(part.suspect_experts, scope.suspect, scope, part.source, out.suspect.experts));
     if (!part.failure.empty())
       out.notes.push_back(
           fmt::format("part {} of {}: the GPU was given up, and the CPU did the rest of the work: "
