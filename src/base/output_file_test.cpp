@@ -82,6 +82,7 @@ TEST(OutputFile, ReplacesALinkAndNotWhatItPointsTo) {
 int end_child(const fs::path& folder, int signal) {
   const pid_t child = ::fork();
   if (child == 0) {
+    ::signal(signal, SIG_DFL);  // nohup has it ignored, and so do shells in the background
     remove_parts_on_signals();
     const std::string first = folder / "first", second = folder / "second", let = folder / "let";
     for (const std::string& path : {first, second, let}) std::ofstream(path) << "x";
