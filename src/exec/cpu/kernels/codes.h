@@ -18,18 +18,14 @@ LS_LANE I both_halves(uint32_t mask) {
   return i_set(static_cast<int32_t>(mask | mask << 16));
 }
 
-// Bits of a plane of `Bits` bits, pair number Pair of a unit, moved to bit `To`, among other bits.
-template <int Bits, int Pair, int To>
-LS_LANE I moved_bits(const std::byte* plane) {
-  constexpr int kPerWord = 16 / Bits;
-  return i_shift16<Pair % kPerWord * Bits - To>(i_load(plane + Pair / kPerWord * 64));
-}
-
-// The same by themselves.
+// Bits of a plane of `Bits` bits, pair number Pair of a unit, moved to bit `To`.
 template <int Bits, int Pair, int To>
 LS_LANE I plane_bits(const std::byte* plane) {
-  const I moved = moved_bits<Bits, Pair, To>(plane);
-  if constexpr (To == 0 && (Pair + 1) % (16 / Bits) == 0) return moved;  // the uppermost
+  constexpr int kPerWord = 16 / Bits;
+  constexpr int kFrom = Pair % kPerWord * Bits;
+  const I word = i_load(plane + Pair / kPerWord * 64);
+  const I moved = i_shift16<kFrom - To>(word);
+  if constexpr (To == 0 && kFrom + Bits == 16) return moved;
   return i_and(moved, both_halves(((1u << Bits) - 1) << To));
 }
 
@@ -45,7 +41,7 @@ LS_LANE I code_pair(const std::byte* unit, [[maybe_unused]] const Table& table) 
   } else if constexpr (P.bits == 3) {
     return i_or(plane_bits<2, Pair, 0>(unit), plane_bits<1, Pair, 2>(unit + 128));
   } else if constexpr (P.levels != Levels::kPlain) {
-    return i_look_up(table, moved_bits<4, Pair, 0>(unit));
+    return i_level<Pair % 4>(table, i_load(unit + Pair / 4 * 64));
   } else {
     const I low = plane_bits<4, Pair, 0>(unit);
     if constexpr (P.bits == 5) return i_or(low, plane_bits<1, Pair, 4>(unit + 256));

@@ -183,13 +183,16 @@ struct Table {
 LS_LANE Table table_of(const int8_t* levels) {
   return {_mm256_broadcastsi128_si256(load128(levels))};
 }
-LS_LANE __m256i look_up256(__m256i table, __m256i places) {
-  // Shifting drops what the upper byte of a half finds and extends the sign.
-  const __m256i found = _mm256_shuffle_epi8(table, _mm256_and_si256(places, _mm256_set1_epi16(15)));
-  return _mm256_srai_epi16(_mm256_slli_epi16(found, 8), 8);
+// Both bytes of a half find a level each; those of two numbers come of one search.
+template <int Number>
+LS_LANE __m256i level256(__m256i table, __m256i halves) {
+  const __m256i moved = Number % 2 == 0 ? halves : _mm256_srli_epi16(halves, 4);
+  const __m256i found = _mm256_shuffle_epi8(table, _mm256_and_si256(moved, _mm256_set1_epi8(15)));
+  return _mm256_srai_epi16(Number < 2 ? _mm256_slli_epi16(found, 8) : found, 8);
 }
-LS_LANE I i_look_up(Table table, I places) {
-  return {look_up256(table.v, places.a), look_up256(table.v, places.b)};
+template <int Number>
+LS_LANE I i_level(Table table, I halves) {
+  return {level256<Number>(table.v, halves.a), level256<Number>(table.v, halves.b)};
 }
 LS_LANE __m256i dot256(__m256i sum, __m256i x, __m256i y) {  // a statement: see lanes_avx512.h
 #ifdef __AVXVNNI__

@@ -171,7 +171,8 @@ template <int N>
 LS_LANE I i_shift16_signed(I a) {
   return {_mm512_srai_epi16(a.v, N)};
 }
-// The lower four bits of each half, as a place in a table of 16-bit numbers.
+// A table of 16 levels. Each half has four numbers of four bits, the lowest first; the level of
+// one.
 struct Table {
   __m512i v;  // twice
 };
@@ -179,8 +180,9 @@ LS_LANE Table table_of(const int8_t* levels) {
   return {_mm512_cvtepi8_epi16(
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels))))};
 }
-LS_LANE I i_look_up(Table table, I places) {
-  return {_mm512_permutexvar_epi16(places.v, table.v)};
+template <int Number>
+LS_LANE I i_level(Table table, I halves) {
+  return {_mm512_permutexvar_epi16(i_shift16<4 * Number>(halves).v, table.v)};
 }
 // sum + a.low * b.low + a.high * b.high in every lane, halves being signed. As a statement of its
 // own: of the intrinsics the compiler copies every sum before and after, and begins many products

@@ -217,10 +217,12 @@ LS_LANE Table table_of(const int8_t* levels) {
   std::memcpy(out.v, levels, sizeof out.v);
   return out;
 }
-LS_LANE I i_look_up(Table table, I places) {
-  LS_EACH places.v[i] = pair_of(static_cast<uint32_t>(table.v[places.v[i] & 15]),
-                                static_cast<uint32_t>(table.v[(places.v[i] >> 16) & 15]));
-  return places;
+template <int Number>
+LS_LANE I i_level(Table table, I halves) {
+  LS_EACH halves.v[i] =
+      pair_of(static_cast<uint32_t>(table.v[(halves.v[i] >> (4 * Number)) & 15]),
+              static_cast<uint32_t>(table.v[(halves.v[i] >> (4 * Number + 16)) & 15]));
+  return halves;
 }
 LS_LANE I i_dot(I sum, I a, I b) {
   LS_EACH sum.v[i] += static_cast<uint32_t>(low_half(a.v[i]) * low_half(b.v[i])) +
