@@ -188,7 +188,7 @@ def main():
         check_name(wheel)
         found = sorted(pythons(named).items())
         for version, python in found:
-            with tempfile.TemporaryDirectory() as root:
+            with tempfile.TemporaryDirectory(prefix="with a space ") as root:
                 check(python, wheel, Path(root), version == found[-1][0])
             print(f"{wheel.name} works with Python {version[0]}.{version[1]}")
     return 0

@@ -16,8 +16,8 @@ SKIPPED = 77
 
 def style_checks(python: Path, package: Path) -> list:
     """ruff and mypy at work, as python/pyproject.toml has them."""
-    commands = (["ruff", "check", "--no-cache", "lockstep", "tests", *sorted(package.parent.glob("examples/*.py"))],
-                ["mypy", "--cache-dir", str(python.parents[2] / "mypy"), "lockstep"])  # fmt: skip
+    commands = (["ruff", "check", "--no-cache", "lockstep", "lockstep_command.py", "tests", *sorted(package.parent.glob("examples/*.py"))],
+                ["mypy", "--cache-dir", str(python.parents[2] / "mypy"), "lockstep", "lockstep_command.py"])  # fmt: skip
     return [subprocess.Popen([python, "-m", *command], cwd=package) for command in commands]
 
 
