@@ -42,6 +42,8 @@ class PageCase(unittest.TestCase):
         cls.addClassCleanup(lambda: cls.browser.__exit__())
 
     def tearDown(self):
+        # A page that stays open asks its worker for news every few seconds, also when the worker has ended: in the next test.
+        self.browser.open("about:blank")
         self.assertEqual(self.browser.problems, [])
 
     def open(self, url, name, width, dark, height):
