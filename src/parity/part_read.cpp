@@ -11,6 +11,8 @@ namespace lockstep::parity {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+// Far beyond any text; what positions add up to fits 64 bits.
+constexpr int64_t kMostPosition = 1'000'000'000'000;
 constexpr size_t kDigits = 8;  // of a float
 
 Result<double> read_exact(const JsonReader& in) {
@@ -91,8 +93,8 @@ Result<Runs> read_runs(const JsonReader& in) {
   for (const JsonReader& run : runs) {
     LS_TRY(Items ends, Items::of(run, 2));
     const int64_t least = out.empty() ? 0 : out.back().second + 1;
-    LS_TRY(const int64_t first, ends.next().integer(least, kMost - 1));
-    LS_TRY(const int64_t last, ends.next().integer(first, kMost - 1));
+    LS_TRY(const int64_t first, ends.next().integer(least, kMostPosition));
+    LS_TRY(const int64_t last, ends.next().integer(first, kMostPosition));
     out.emplace_back(first, last);
   }
   return out;

@@ -252,7 +252,13 @@ TEST_F(PartTest, BrokenFilesAreRefused) {
             }),
             place +
                 ".positions[1][0]: found 2, expected a whole number from 3 to "
-                "9223372036854775806");
+                "1000000000000");
+  EXPECT_EQ(
+      broken([](Json& j) {
+        j["experts"]["suspect"] = {{"blk.0.ffn_choice", {{0, 1'000'000'000'001}}, Json::array()}};
+      }),
+      "f: experts.suspect[0][1][0][1]: found 1000000000001, expected a whole number from 0 to "
+      "1000000000000");
   EXPECT_EQ(rows([](Json& j) {
               j["positions"] = {{0, 2}};
             }),
